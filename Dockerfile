@@ -6,7 +6,7 @@ COPY transexplain transexplain
 COPY workers workers
 COPY orchestrator orchestrator
 COPY migrations migrations
-RUN pip install -c constraints.txt '.[flow,s3,serve,training]' \
+RUN pip install -c constraints.txt '.[flow,s3,serve]' \
     && useradd --create-home --uid 1000 transexplain \
     && mkdir /snapshots /audits \
     && chown transexplain /snapshots /audits

@@ -191,7 +191,7 @@ def _environment(db: Database) -> dict[str, Any]:
 
 
 def _sizes(db: Database) -> dict[str, int]:
-    tables = ("run", "shard", "item", "result_part", "shard_aggregate")
+    tables = ("run", "shard", "item", "attribution", "mention", "shard_aggregate")
     size = (  # of a table in partitions all of them, without them itself
         "SELECT coalesce((SELECT sum(pg_total_relation_size(relid)) FROM "
         "pg_partition_tree('{0}')), pg_total_relation_size('{0}'))"

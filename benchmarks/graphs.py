@@ -31,9 +31,9 @@ from transexplain.extras.graphs.graph_files import write_graphs
 from transexplain.extras.graphs.molecules import molecule_svg
 from transexplain.extras.graphs.superpixels import superpixels
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.reports.evaluation import Table
-from transexplain.reports.graph_drawing import nodes_of
+from transexplain.reports.evaluation import ScoreTable
 from transexplain.reports.heatmap import segments
+from transexplain.types.graphs import nodes_of
 from transexplain.types.items import Item
 
 SETS = {"superpixels": superpixel_digits, "bace": bace}
@@ -115,7 +115,7 @@ def _items(graphs: Sequence[Graph]) -> list[Item]:
 
 
 def _lines(
-    name: str, model: LoadedModel, graphs: Sequence[Graph], tables: Sequence[Table]
+    name: str, model: LoadedModel, graphs: Sequence[Graph], tables: Sequence[ScoreTable]
 ) -> Iterator[str]:
     config = json.loads((Path(model.ref.source) / "config.json").read_text(encoding="utf-8"))
     test = config["quality"]["test"]

@@ -32,7 +32,7 @@ from typing import Any, get_args
 from unittest import mock
 
 import torch
-from sqlalchemy import func, select, text
+from sqlalchemy import text
 
 from benchmarks import host_data, services
 from benchmarks.host_data import Case, Packing
@@ -40,15 +40,18 @@ from benchmarks.host_stages import REST, STAGES, Stopwatch, timed_stages
 from benchmarks.host_stand_in import StandIn, offered
 from benchmarks.pipeline import SHARED
 from orchestrator.dispatch.local import run_here
-from orchestrator.plan import Prepared
+from orchestrator.plan import PreparedAudit
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import explain_request
 from transexplain.models.invariance import invariance_of
 from transexplain.settings import Settings
 from transexplain.store import runs
+from transexplain.store.array_columns import bytes_of
 from transexplain.store.database import Database
+from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import result_part
+from transexplain.store.schema import OF_ITEMS
+from transexplain.store.shard_digests import held_rows
 from workers import claim_to_commit
 from workers.reader_pool import host_processes
 
@@ -78,7 +81,7 @@ def rows_of(options: argparse.Namespace) -> list[Case]:
 
 
 def measured(
-    case: Case, prepared: Prepared, device: StandIn, url: str, settings: Settings
+    case: Case, prepared: PreparedAudit, device: StandIn, url: str, settings: Settings
 ) -> Figures:
     """The figures of one case on one database."""
     first = next(one for one in read_shard(prepared.plan.dataset, prepared.shards[0]))
@@ -93,7 +96,7 @@ def measured(
 
 
 def _run(
-    prepared: Prepared, device: StandIn, url: str, settings: Settings, *, timed: bool
+    prepared: PreparedAudit, device: StandIn, url: str, settings: Settings, *, timed: bool
 ) -> tuple[Figures, Stopwatch]:
     """One run of all items in this process; its figures, and the time of its stages."""
     items = prepared.plan.dataset.rows
@@ -158,11 +161,13 @@ def _size(db: Database) -> int:
 
 
 def _part_bytes(db: Database, run_id: str) -> int:
-    """Bytes that the items themselves take: parts with their indexes of ids and summaries."""
-    sizes = (func.length(result_part.c[name]) for name in ("ids", "summary", "payload"))
-    query = select(func.sum(sum(sizes))).where(result_part.c.run_id == run_id)
+    """Bytes that the columns of the run's rows of items take, without their indices."""
+    total = 0
     with db.read() as connection:
-        return int(connection.execute(query).scalar_one())
+        recorded = recorded_shards(db, run_id)
+        for held in (held_rows(connection, run_id, each) for each in recorded):
+            total += sum(bytes_of(table, held.rows[table.name]) for table in OF_ITEMS)
+    return total
 
 
 def reported(found: Figures) -> Iterator[str]:

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from benchmarks import host_stand_in
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 
@@ -50,7 +50,7 @@ class Case:
         return f"texts of {self.tokens} tokens, {'lexicon' if self.lexicon else 'no lexicon'}"
 
 
-def prepared(case: Case, *, model: str, data: Path, folder: Path) -> Prepared:
+def prepared(case: Case, *, model: str, data: Path, folder: Path) -> PreparedAudit:
     """The audit of a case by the stand-in device.
 
     Args:

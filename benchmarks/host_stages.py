@@ -36,8 +36,8 @@ STAGES: dict[str, tuple[str, ...]] = {
     ),
     "mentions": ("transexplain.auditing.shard_mentions:MentionCounter.of",),
     "rows": (
-        "transexplain.store.results:part_rows",
-        "transexplain.store.results:failure_rows",
+        "transexplain.store.results:rows_of",
+        "transexplain.store.results:summary_of",
     ),
     "digest": ("transexplain.store.results:digest_of",),
     "database": (

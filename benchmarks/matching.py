@@ -17,7 +17,7 @@ from pathlib import Path
 
 from transexplain.analysis.groups.lexicon import load_lexicon
 from transexplain.analysis.groups.mention_matching import Matcher
-from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.analysis.groups.word_pieces import WordPiece, pieces
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import Matching
 
@@ -78,7 +78,7 @@ class AutomatonMatcher:
         return sorted(spans)
 
 
-def _framed(words: Sequence[Piece]) -> str:
+def _framed(words: Sequence[WordPiece]) -> str:
     return "".join(f"{' ' if w.spaced else chr(31)}{chr(30)}{w.key}{chr(29)}" for w in words)
 
 

@@ -29,12 +29,12 @@ from sqlalchemy import func, select
 from benchmarks import services
 from benchmarks.pipeline import SHARED
 from benchmarks.pipeline_lanes import workers
-from orchestrator.demo import text_model
-from orchestrator.demo.text_model import train
 from orchestrator.dispatch import queue
 from orchestrator.dispatch.local import run_processes
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.extras.demo import text_model
+from transexplain.extras.demo.text_model import train
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
@@ -83,7 +83,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         return summary(samples, options.rows, time.perf_counter() - begun)
 
 
-def _prepared(options: argparse.Namespace, folder: Path, settings: Settings) -> Prepared:
+def _prepared(options: argparse.Namespace, folder: Path, settings: Settings) -> PreparedAudit:
     data, model = folder / "short.tsv", options.model
     if options.tiny:
         written = text_model.letters(20, seed=0)

@@ -30,7 +30,7 @@ import torch
 from benchmarks import services
 from benchmarks.pipeline_lanes import bare_loop, fleet, local
 from benchmarks.pipeline_log import Measured, prepare_log
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store.database import Database
@@ -49,7 +49,7 @@ RATIOS = {
 Lane = Callable[[], Measured]
 
 
-def prepare(options: argparse.Namespace, folder: Path) -> Prepared:
+def prepare(options: argparse.Namespace, folder: Path) -> PreparedAudit:
     """The audit, its shards and its loaded model."""
     overrides = {
         "model": options.model,
@@ -64,7 +64,9 @@ def prepare(options: argparse.Namespace, folder: Path) -> Prepared:
     return prepare_audit(load_spec(None, overrides), settings)
 
 
-def lanes(prepared: Prepared, folder: Path, stack: ExitStack, only: list[str]) -> dict[str, Lane]:
+def lanes(
+    prepared: PreparedAudit, folder: Path, stack: ExitStack, only: list[str]
+) -> dict[str, Lane]:
     """What can be measured here, by name; says why something cannot."""
     plan, shards = prepared.plan, prepared.shards
     settings = Settings(database_url=f"sqlite:///{folder}/benchmark.db", snapshot_dir=folder)
@@ -96,7 +98,7 @@ def _opened(settings: Settings, stack: ExitStack) -> Database:
     return db
 
 
-def _bare(prepared: Prepared) -> Measured:
+def _bare(prepared: PreparedAudit) -> Measured:
     seconds = bare_loop(prepared)
     items = prepared.plan.dataset.rows
     return Measured(

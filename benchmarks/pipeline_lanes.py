@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.pipeline_log import Measured, measured, wait_until_done
 from orchestrator.dispatch import queue
 from orchestrator.dispatch.local import run_processes
-from orchestrator.plan import Prepared
+from orchestrator.plan import PreparedAudit
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request
 from transexplain.explaining.batch_sizes import token_batches
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _PATIENCE = 3600.0
 
 
-def bare_loop(prepared: Prepared) -> float:
+def bare_loop(prepared: PreparedAudit) -> float:
     """Seconds to explain every item without anything around the engine, in this process."""
     plan, model = prepared.plan, prepared.model
     request = Request.from_plan(plan)

@@ -24,14 +24,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from orchestrator.demo import text_model
-from orchestrator.demo.demo_run import text_spec
-from orchestrator.demo.text_model import TextDemo, make_text_demo
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_controls import Placebo, placebo
 from transexplain.analysis.groups.group_table import table_of
+from transexplain.extras.demo import text_model
+from transexplain.extras.demo.demo_run import text_spec
+from transexplain.extras.demo.text_model import TextDemo, make_text_demo
 from transexplain.randomness import generator
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.group_relevance import rules_of

@@ -15,7 +15,7 @@ from transexplain.types.plans import AuditPlan, Shard
 from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
-    from orchestrator.plan import Prepared
+    from orchestrator.plan import PreparedAudit
 
 _Array = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ class Corpus:
 def method_of(name: str, params: Mapping[str, Any]) -> MethodSpec:
     """A method; the file of a learned explainer is named by its bytes, not by its path alone."""
     if name == "learned" and "explainer" in params and "sha256" not in params:
-        from transexplain.methods.learned_facts import digest_of
+        from transexplain.methods.explainer_files import digest_of
 
         params = {**params, "sha256": digest_of(str(params["explainer"]))}
     return MethodSpec(name=name, params=dict(params))
@@ -91,7 +91,7 @@ def write(place: Path, found: Population) -> None:
     half.replace(place)
 
 
-def _prepared(corpus: Corpus, method: MethodSpec) -> "Prepared":
+def _prepared(corpus: Corpus, method: MethodSpec) -> "PreparedAudit":
     from orchestrator.plan import prepare_audit
     from orchestrator.spec import AuditSpec
     from transexplain.settings import Settings
@@ -109,7 +109,7 @@ def _prepared(corpus: Corpus, method: MethodSpec) -> "Prepared":
     return prepare_audit(spec, Settings(snapshot_dir=corpus.folder / "snapshots"))
 
 
-def _explain(prepared: "Prepared", place: Path) -> None:
+def _explain(prepared: "PreparedAudit", place: Path) -> None:
     begun = time.perf_counter()
     names: dict[tuple[str, str], int] = {}
     found: list[tuple[int, int, float]] = []
@@ -131,7 +131,7 @@ def _explain(prepared: "Prepared", place: Path) -> None:
     )
 
 
-def _mentions(prepared: "Prepared") -> Iterator[tuple[int, str, str, float]]:
+def _mentions(prepared: "PreparedAudit") -> Iterator[tuple[int, str, str, float]]:
     """Row, group, entity and relevance of every mention.
 
     Only items that mention somebody are explained: the others bring nothing to any mean.

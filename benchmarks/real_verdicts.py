@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from orchestrator.dispatch.local import run_here
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.entity_finder import EntityFinder
@@ -37,7 +37,7 @@ from transexplain.types.plans import AuditPlan, Shard
 from transexplain.types.scores import MethodSpec
 
 
-def audited(path: Path, folder: Path) -> tuple[Prepared, Summary]:
+def audited(path: Path, folder: Path) -> tuple[PreparedAudit, Summary]:
     """The report of one specification."""
     settings = Settings(
         database_url=f"sqlite:///{folder / 'runs.db'}", snapshot_dir=folder / "snapshots"
@@ -63,7 +63,9 @@ def mentions(plan: AuditPlan, group: str, most: int) -> list[tuple[str, Match]]:
     return [found[place] for place in rng.permutation(len(found))[:most]]
 
 
-def measured(prepared: Prepared, group: str, others: Sequence[str], most: int, names: int) -> float:
+def measured(
+    prepared: PreparedAudit, group: str, others: Sequence[str], most: int, names: int
+) -> float:
     """The mean difference of the first answer's log-odds over texts and names."""
     plan, rng = prepared.plan, np.random.default_rng(1)
     terms = {one.name: list(one.terms) for one in plan.groups}
@@ -89,7 +91,7 @@ def _like(match: Match, name: str) -> str:
     return name[:1].upper() + name[1:] if match.surface[:1].isupper() else name
 
 
-def rows(prepared: Prepared, summary: Summary, texts: int, names: int) -> Iterator[str]:
+def rows(prepared: PreparedAudit, summary: Summary, texts: int, names: int) -> Iterator[str]:
     """One line for every verdict of a summary."""
     plan = prepared.plan
     references = references_of(plan.reference, [one.name for one in plan.groups])

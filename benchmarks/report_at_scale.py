@@ -39,9 +39,8 @@ from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import recorded_shards
-from transexplain.store.results import write_rows
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import item, result_part, shard, shard_aggregate
+from transexplain.store.schema import OF_ITEMS, shard, shard_aggregate
 from transexplain.store.shard_digests import damaged, held_rows
 
 
@@ -68,20 +67,22 @@ def store(url: str, corpus: Corpus, pool: int, processes: int, previous: str | N
 def _copy(db: Database, run_id: str, size: int, first: int, count: int) -> None:
     """Shards `first` and following, of `size` items each, as copies of the first `count`."""
     done = {"state": "done", "explained": size - 1, "failed": 1, "attempt": 1, "token": 1}
-    name = literal("row-").concat(cast(item.c.index + first * size, Text))
-    shifted = {item.c.index: first * size, item.c.shard: first, shard_aggregate.c.shard: first}
     with db.begin() as connection:
-        for table in (item, shard_aggregate):
-            values = {one: one + shifted.get(one, 0) if one in shifted else one for one in table.c}
-            if table is item:
-                values[item.c.item_id] = name
+        for table in (*OF_ITEMS, shard_aggregate):
+            values = {column.name: column for column in table.c}
+            values["shard"] = table.c.shard + first
+            if "idx" in values:
+                values["idx"] = table.c.idx + first * size
+            if "item_id" in values:
+                values["item_id"] = literal("row-").concat(cast(values["idx"], Text))
             query = select(*values.values()).where(table.c.run_id == run_id, table.c.shard < count)
             connection.execute(table.insert().from_select(list(values), query))
-        originals = connection.execute(
-            select(result_part).where(result_part.c.run_id == run_id, result_part.c.shard < count)
-        ).mappings()
-        copies = [moved(dict(row), first * size, first) for row in originals]
-        write_rows(connection, result_part, copies)
+        copies = (shard_aggregate.c.run_id == run_id) & (shard_aggregate.c.shard >= first)
+        stored = select(shard_aggregate.c.shard, shard_aggregate.c.summary).where(copies)
+        for index, summary in connection.execute(stored).all():
+            at = copies & (shard_aggregate.c.shard == index)
+            further = {"summary": moved(summary, first * size)}
+            connection.execute(shard_aggregate.update().where(at).values(further))
         connection.execute(
             shard.update()
             .where(shard.c.run_id == run_id, shard.c.index >= first, shard.c.index < first + count)
@@ -91,10 +92,13 @@ def _copy(db: Database, run_id: str, size: int, first: int, count: int) -> None:
 
 def _sign(db: Database, run_id: str) -> None:
     """Record the digests of shards that have none."""
-    copies = [one for one in recorded_shards(db, run_id) if one.state == "done" and not one.digest]
+    copies = [
+        each for each in recorded_shards(db, run_id) if each.state == "done" and not each.digest
+    ]
     with db.begin() as connection:
-        for index, held in held_rows(connection, run_id, copies).items():
-            at = (shard.c.run_id == run_id) & (shard.c.index == index)
+        for recorded in copies:
+            held = held_rows(connection, run_id, recorded)
+            at = (shard.c.run_id == run_id) & (shard.c.index == recorded.index)
             connection.execute(shard.update().where(at).values(digest=held.digest))
 
 
@@ -109,7 +113,7 @@ def _settle(db: Database) -> None:
 def count_rows(url: str) -> None:
     """Print what is in the tables."""
     with open_database(url) as db, db.read() as connection:
-        for table in (item, result_part, shard_aggregate):
+        for table in (*OF_ITEMS, shard_aggregate):
             number = connection.execute(select(func.count()).select_from(table)).scalar_one()
             print(f"{table.name:<24}{number:>12,} rows")
 

@@ -1,11 +1,12 @@
 """Shards for `benchmarks.report_at_scale`: made up, and counted by the code that audits use."""
 
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
+import msgspec
 import numpy as np
-import pyarrow as pa
 from msgspec.structs import replace
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -13,10 +14,7 @@ from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.data.shard_reader import items_per_shard
 from transexplain.explaining import Explained
 from transexplain.randomness import generator
-from transexplain.store import part_columns as col
-from transexplain.store.part_fields import rows_of
-from transexplain.store.part_summary import summary_of
-from transexplain.store.part_writing import packed
+from transexplain.store.shard_summary import ShardSummary
 from transexplain.types.items import (
     Attribution,
     EntityGroup,
@@ -124,30 +122,14 @@ def shard_of(wanted: tuple[Corpus, int]) -> ShardResult:
     )
 
 
-def moved(row: dict[str, Any], rows: int, shards: int) -> dict[str, Any]:
-    """A row of `result_part` so many rows of the dataset, and shards, further on."""
-    with pa.ipc.open_stream(col.unsqueezed(row["payload"])) as reader:
-        batch = reader.read_next_batch()
-    names = batch.schema.names
-    places = rows_of(dict(zip(names, batch.columns, strict=True))) + rows
-    ids = [f"row-{place}" for place in places.tolist()]
-    batch = batch.set_column(names.index("id"), "id", col.texts(ids))
-    steps = col.ints(np.diff(places, prepend=0))
-    batch = batch.set_column(names.index("step"), "step", steps)
-    summary = summary_of(row["summary"])
-    if summary.ledgers is not None:
-        worst = summary.ledgers.row + rows
-        ledgers = replace(summary.ledgers, row=worst, item=f"row-{worst}".encode())
-        summary = replace(summary, ledgers=ledgers)
-    return {
-        **row,
-        "shard": row["shard"] + shards,
-        "first": row["first"] + rows,
-        "last": row["last"] + rows,
-        "ids": col.sealed(col.hashes_of(ids).tobytes()),
-        "summary": summary.packed(),
-        "payload": packed(batch),
-    }
+def moved(packed: bytes, rows: int) -> bytes:
+    """The summary of a shard so many rows of the dataset further on."""
+    summary = msgspec.msgpack.decode(zlib.decompress(packed), type=ShardSummary)
+    if summary.ledgers is None:
+        return packed
+    worst = summary.ledgers.row + rows
+    ledgers = replace(summary.ledgers, row=worst, item=f"row-{worst}")
+    return replace(summary, ledgers=ledgers).packed()
 
 
 def _explained(

@@ -1,32 +1,32 @@
-"""How fast results are stored, as parts: building them, committing them, and bytes an item.
+"""How fast results are stored: making their rows, committing them, and bytes an item.
 
     python -m benchmarks.store [--database URL] [--items N] [--shards N] [--positions N]
 
 Each round saves one run's shards, then saves them again as a retry does (those of an earlier
-attempt are there); printed are the medians over the rounds. Building the parts from a shard's
-records is apart from committing them, which is the fenced transaction with its digest. Without a
-database it measures SQLite in a temporary file. On PostgreSQL the URL's database gets the tables
-and keeps the rows: give an empty one and drop it afterwards.
+attempt are there); printed are the medians over the rounds. Making the rows of a shard's records is
+apart from committing them, which is the fenced transaction with its digest. Bytes are those by
+which the database grows with the first run, indices among them. Without a database it measures
+SQLite in a temporary file. On PostgreSQL the URL's database gets the tables and keeps the rows:
+give an empty one and drop it afterwards.
 """
 
 import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from sqlalchemy import func, select, update
+from sqlalchemy import update
 
-from transexplain.store import results, runs, shards
+from transexplain.store import results, runs, shards, upkeep
+from transexplain.store.array_columns import Columns
 from transexplain.store.database import Database
-from transexplain.store.part_writing import part_rows
 from transexplain.store.revisions import open_database
-from transexplain.store.rows import Row
-from transexplain.store.schema import result_part
 from transexplain.store.schema import shard as shard_table
+from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec
@@ -35,8 +35,8 @@ from transexplain.types.tokens import Token, Tokens
 CLASSES = ("negative", "positive")
 
 
-def result_of(shard: Shard, positions: int) -> ShardResult:
-    """One outcome, two attributions and one mention per row, of `positions` positions."""
+def result_of(shard: Shard, positions: int, targets: int = 2) -> ShardResult:
+    """One outcome, its attributions and one mention per row, of `positions` positions."""
     generator = np.random.default_rng(shard.index)
     plain = Tokens.of(
         [Token(text=f"word{n}", start=6 * n, end=6 * n + 5, word=n) for n in range(positions)]
@@ -92,7 +92,7 @@ def result_of(shard: Shard, positions: int) -> ShardResult:
             text=outcome.text,
         )
         for outcome in outcomes
-        for index, name in enumerate(CLASSES)
+        for index, name in enumerate(CLASSES[:targets])
     )
     mentions = tuple(
         Mention(
@@ -134,26 +134,28 @@ def plan_of(rows: int) -> AuditPlan:
     )
 
 
-def build(made: Sequence[ShardResult]) -> tuple[float, list[list[Row]]]:
-    """Seconds in `part_rows` for all shards, and what it gives."""
-    places = {name: place for place, name in enumerate(CLASSES)}
+def build(made: Sequence[ShardResult]) -> tuple[float, list[dict[str, Columns]]]:
+    """Seconds in `rows_of` for all shards, and what it gives."""
     begun = time.perf_counter()
-    rows = [part_rows("", one, "float16", places) for one in made]
+    rows = [rows_of("", result) for result in made]
     return time.perf_counter() - begun, rows
 
 
 def commit(
-    db: Database, run_id: str, made: Sequence[ShardResult], rows: Sequence[Sequence[Row]]
+    db: Database, run_id: str, made: Sequence[ShardResult], rows: Sequence[Mapping[str, Columns]]
 ) -> float:
-    """Seconds in `results.save` for every shard of the run, whose parts are built already."""
+    """Seconds in `results.save` for every shard of the run, whose rows are made already."""
     seconds = 0.0
-    for one, parts in zip(made, rows, strict=True):
-        claim = shards.claim(db, run_id, "benchmark", 600.0, one.shard.index)
+    for result, tables in zip(made, rows, strict=True):
+        claim = shards.claim(db, run_id, "benchmark", 600.0, result.shard.index)
         assert claim is not None
-        own = [{**row, "run_id": run_id} for row in parts]
-        with mock.patch.object(results, "part_rows", lambda *_, own=own: own):
+        named = {
+            name: {**columns, "run_id": [run_id] * len(columns["idx"])}
+            for name, columns in tables.items()
+        }
+        with mock.patch.object(results, "rows_of", lambda *_, named=named: named):
             begun = time.perf_counter()
-            results.save(db, claim, one)
+            results.save(db, claim, result)
             seconds += time.perf_counter() - begun
     return seconds
 
@@ -166,33 +168,29 @@ def reopen(db: Database, run_id: str) -> None:
         )
 
 
-def size_of_parts(db: Database) -> tuple[int, int]:
-    """Items in parts, and bytes of the parts."""
-    held = [func.length(result_part.c[name]) for name in ("payload", "summary", "ids")]
-    query = select(func.sum(result_part.c["items"]), func.sum(held[0] + held[1] + held[2]))
-    with db.read() as connection:
-        items, size = connection.execute(query).one()
-    return int(items), int(size)
-
-
-def measure(db: Database, options: argparse.Namespace) -> tuple[float, float, float]:
-    """Median items/s of building, of committing, and of committing over an earlier attempt."""
+def measure(db: Database, options: argparse.Namespace) -> tuple[float, float, float, float]:
+    """Median items/s of making rows, of committing them, and of committing over an earlier attempt;
+    bytes an item.
+    """
     pieces = [
         Shard(index=n, start=n * options.items, stop=(n + 1) * options.items)
         for n in range(options.shards)
     ]
-    made = [result_of(piece, options.positions) for piece in pieces]
+    made = [result_of(piece, options.positions, options.targets) for piece in pieces]
     total = options.items * options.shards
     rates: list[tuple[float, float, float]] = []
+    sizes: list[int] = []
     for _ in range(options.rounds):
         run_id = runs.create(db, plan_of(total), pieces)
         built, rows = build(made)
+        before = upkeep.size(db)
         first = commit(db, run_id, made, rows)
+        sizes.append(upkeep.size(db) - before)
         reopen(db, run_id)
         again = commit(db, run_id, made, rows)
         rates.append((total / built, total / first, total / again))
     built, first, again = (statistics.median(column) for column in zip(*rates, strict=True))
-    return built, first, again
+    return built, first, again, sizes[0] / total
 
 
 def main() -> None:
@@ -202,17 +200,17 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=256, help="items of a shard")
     parser.add_argument("--shards", type=int, default=16, help="shards of a run")
     parser.add_argument("--positions", type=int, default=24)
+    parser.add_argument("--targets", type=int, choices=(1, 2), default=2, help="of an item")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = options.database or f"sqlite:///{Path(folder) / 'store.db'}"
         with open_database(url, upgrade=True) as db:
-            built, first, again = measure(db, options)
-            items, size = size_of_parts(db)
+            built, first, again, size = measure(db, options)
             name = db.engine.name
-            print(f"building parts          {built:10,.0f} items/s")
+            print(f"making rows             {built:10,.0f} items/s")
             print(f"{name} commits      {first:10,.0f} items/s, {again:,.0f} on a retry")
-            print(f"bytes an item           {size / items:10.1f}, its text among them")
+            print(f"bytes an item           {size:10.1f}, its text among them")
 
 
 if __name__ == "__main__":

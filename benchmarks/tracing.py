@@ -20,10 +20,10 @@ from threading import Thread
 
 import torch
 
-from orchestrator.demo import text_model
 from orchestrator.dispatch.local import run_here
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
+from transexplain.extras.demo import text_model
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
@@ -69,7 +69,7 @@ def _switch(endpoint: str | None) -> None:
     tracing._tracing = tracing._Tracing()
 
 
-def _prepared(folder: Path, rows: int, shard_size: int) -> Prepared:
+def _prepared(folder: Path, rows: int, shard_size: int) -> PreparedAudit:
     written = text_model.letters(rows, seed=0)
     model = text_model.train(written[:40], folder / "model", seed=0)
     data = folder / "texts.csv"
@@ -84,7 +84,7 @@ def _prepared(folder: Path, rows: int, shard_size: int) -> Prepared:
     return prepare_audit(load_spec(None, overrides), Settings(snapshot_dir=folder / "snapshots"))
 
 
-def _seconds(db: Database, prepared: Prepared) -> float:
+def _seconds(db: Database, prepared: PreparedAudit) -> float:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     begun = time.perf_counter()
     run_here(db, run_id, Settings(), model=prepared.model)

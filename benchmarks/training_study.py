@@ -203,11 +203,11 @@ def _train(spec: dict[str, Any], out: Path, name: str) -> Any:
     """Train as the command line does."""
     import yaml
 
-    from orchestrator.training_spec import load_training, train_spec
+    from transexplain.extras.training.training_plans import FitObserver
+    from transexplain.extras.training.training_spec import load_training, train_spec
     from transexplain.settings import Settings
-    from transexplain.training.training_plans import Unobserved
 
-    class Said(Unobserved):
+    class Said(FitObserver):
         """Prints the measures of every epoch."""
 
         def validated(self, epoch: int, metrics: Any) -> None:

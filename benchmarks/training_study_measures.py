@@ -15,9 +15,9 @@ def measure(out: Path, kind: str, trained: Any) -> dict[str, Any]:
     """Accuracy, the metrics of both methods, their agreement, and what they cost."""
     import transexplain as te
     from transexplain.data.snapshot import prepare
-    from transexplain.training.examples import read_examples
-    from transexplain.training.explainer_training import Teacher, agreement_of, taught_by
-    from transexplain.training.optimisation import classified
+    from transexplain.extras.learned.explainer_training import Teacher, agreement_of, taught_by
+    from transexplain.extras.training.examples import read_examples
+    from transexplain.extras.training.optimisation import classified
     from transexplain.types.plans import DatasetSpec
     from transexplain.types.scores import MethodSpec
 
@@ -94,7 +94,7 @@ def _costs(model: Any, examples: Any, params: dict[str, Any]) -> dict[str, float
 
 
 def _facts(trained: Any) -> Any:
-    from transexplain.methods.learned_facts import read_facts
+    from transexplain.extras.learned.learned_facts import read_facts
 
     return read_facts(trained.explainer)
 
@@ -102,6 +102,6 @@ def _facts(trained: Any) -> Any:
 def _explainer(trained: Any) -> Any:
     import torch
 
-    from transexplain.methods.learned_explainer import load
+    from transexplain.extras.learned.learned_explainer import load
 
     return load(trained.explainer, dtype=torch.float32, device=torch.device("cpu"))[0]

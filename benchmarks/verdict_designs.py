@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.answers import Answer, answer_of, probability
 from transexplain.analysis.groups.counterfactuals import Compared, Observation, counterfactual_table
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.group_verdicts import Evidence, with_measures
+from transexplain.analysis.groups.group_verdicts import VerdictEvidence, with_measures
 from transexplain.analysis.groups.measures import MeasureName
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import ComparedRates, outcome_table
@@ -325,10 +325,10 @@ def _predicted(design: Design, logits: _Floats) -> _Ints:
     return np.asarray(logits.argmax(axis=1))
 
 
-def evidence_of(design: Design, seed: int) -> Evidence:
+def evidence_of(design: Design, seed: int) -> VerdictEvidence:
     """What an audit of one drawn corpus sees."""
     swaps, rates = compared(design, seed)
-    return Evidence(
+    return VerdictEvidence(
         counterfactuals=with_measures(swaps),
         outcomes=with_measures(rates),
         relevance=(),

@@ -23,8 +23,8 @@ from benchmarks.verdict_corpora import (
     vocabulary,
 )
 from transexplain.data.snapshot import prepare
+from transexplain.extras.training.training_plans import FitPlan, Optimisation, TrainingPlan
 from transexplain.models.hub import quiet
-from transexplain.training.training_plans import FitPlan, Optimisation, TrainingPlan
 from transexplain.types.plans import DatasetSpec
 
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -72,7 +72,7 @@ class Truth:
 
 def train(written: Sequence[Application], people: People, folder: Path, recipe: Recipe) -> Path:
     """Train all weights, random ones or those of `recipe.start`; the model is below `folder`."""
-    from transexplain.training import train as train_plan
+    from transexplain.extras.training.training_runs import train as train_plan
 
     start, texts = Path(recipe.start or folder / "start"), folder / "training.csv"
     if not recipe.start:

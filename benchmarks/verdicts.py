@@ -26,10 +26,10 @@ from benchmarks.verdict_designs import (
     evidence_of,
     truth_of,
 )
-from transexplain.analysis.groups.advice import mention_factor, outcome_factor
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, group_verdicts
 from transexplain.analysis.groups.intervals import wilson
+from transexplain.analysis.groups.verdict_sentences import mention_factor, outcome_factor
 
 ANSWERS = {
     "changes": "yes",

@@ -32,7 +32,7 @@ from tqdm import tqdm
 from orchestrator.dispatch.finish import exit_code, write_reports
 from orchestrator.dispatch.local import run_local
 from orchestrator.dispatch.stopping import Reports
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import AuditSpec
 from orchestrator.spec.audit_spec import SECTIONS
 from orchestrator.spec.groups_section import GroupsSection
@@ -126,7 +126,7 @@ def _lexicon(groups: Mapping[Any, Any], snapshot_dir: Path) -> str:
         lists[str(name)] = terms if isinstance(terms, Mapping) else list(terms)
         if isinstance(terms, AbstractSet):
             lists[str(name)] = sorted(map(str, terms))
-    return _kept(_json(lists, "groups"), "json", snapshot_dir)
+    return _kept(_json(lists, "groups"), "json", _folder(snapshot_dir))
 
 
 def data_section(data: Any, snapshot_dir: Path) -> Any:
@@ -154,10 +154,10 @@ def data_section(data: Any, snapshot_dir: Path) -> Any:
                 "their folder and give its path, or give imagefolder:DIR"
             )
         return {**data, **data_section(data["source"], snapshot_dir)}
-    return _items(data, snapshot_dir)
+    return _items(data, _folder(snapshot_dir))
 
 
-def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
+def _items(data: Any, folder: Path) -> dict[str, Any]:
     # `datasets` keeps the names of classes apart from its columns
     schema = getattr(getattr(data, "features", data), "arrow_schema", getattr(data, "schema", None))
     if hasattr(data, "to_pandas"):  # datasets, polars, Arrow
@@ -165,7 +165,7 @@ def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
             data = data.to_pandas()
     if hasattr(data, "columns") and hasattr(data, "to_parquet"):
         content = _parquet(data, getattr(schema, "metadata", None))
-        return {"source": _kept(content, "parquet", snapshot_dir)}
+        return {"source": _kept(content, "parquet", folder)}
     if _is_picture(data):
         raise DataSourceError("data is one picture; give a list of pictures, or explain it")
     if not isinstance(data, Iterable):
@@ -176,10 +176,9 @@ def _items(data: Any, snapshot_dir: Path) -> dict[str, Any]:
         raise DataSourceError("data is an empty list; give at least one item")
     rows = chain([first], rows)
     if _is_picture(_content(first[1])):
-        folder = _folder(snapshot_dir)
         lines = _lines(rows, lambda row, place: _as_listed(row, place, folder))
-        return {"source": _kept(lines, "jsonl", snapshot_dir), "image": _PICTURE}
-    return {"source": _kept(_lines(rows, _as_row), "jsonl", snapshot_dir)}
+        return {"source": _kept(lines, "jsonl", folder), "image": _PICTURE}
+    return {"source": _kept(_lines(rows, _as_row), "jsonl", folder)}
 
 
 def _numbered(data: Iterable[Any]) -> Iterator[tuple[int, Any]]:
@@ -243,18 +242,16 @@ def _as_listed(entry: Any, place: int, folder: Path) -> dict[str, Any]:
             "a picture, so all are (a path as a Path object), with or without a label each"
         )
     try:
-        shown = load_image(picture) if isinstance(picture, Path) else _drawn(picture)
+        if isinstance(picture, Path):
+            shown = load_image(picture)
+        else:
+            shown = Image.fromarray(np.rint(rgb(picture)).astype(np.uint8))
     except (ItemError, ConfigurationError) as error:
         raise DataSourceError(f"item {place} of data: {error}") from None
     buffer = io.BytesIO()
     shown.save(buffer, "PNG")
-    row = {_PICTURE: Path(_named(buffer.getvalue(), "png", folder)).name}
+    row = {_PICTURE: Path(_kept(buffer.getvalue(), "png", folder)).name}
     return row if picture is entry else {**row, _LABEL: entry[1]}
-
-
-def _drawn(picture: Any) -> Image.Image:
-    """A picture in memory as RGB."""
-    return Image.fromarray(np.rint(rgb(picture)).astype(np.uint8))
 
 
 def _as_row(row: Any, place: int) -> dict[str, Any]:
@@ -345,20 +342,16 @@ def _json(value: Any, where: str) -> str:
         raise DataSourceError(f"{where} cannot be written to a file: {error}") from error
 
 
-def _kept(content: str | bytes, suffix: str, snapshot_dir: Path) -> str:
-    """The path of a file with this content, which names it: the same data are one file."""
-    data = content.encode() if isinstance(content, str) else content
-    return _named(data, suffix, _folder(snapshot_dir))
-
-
 def _folder(snapshot_dir: Path) -> Path:
     return snapshot_folder(snapshot_dir) / _FOLDER
 
 
-def _named(content: bytes, suffix: str, folder: Path) -> str:
-    path = folder / f"{hashlib.sha256(content).hexdigest()[:16]}.{suffix}"
+def _kept(content: str | bytes, suffix: str, folder: Path) -> str:
+    """The path of a file with this content, which names it: the same data are one file."""
+    data = content.encode() if isinstance(content, str) else content
+    path = folder / f"{hashlib.sha256(data).hexdigest()[:16]}.{suffix}"
     if not path.is_file():
-        write_whole(path, content)
+        write_whole(path, data)
     return str(path)
 
 
@@ -425,12 +418,14 @@ def audit(  # noqa: PLR0913 - keys of a specification
     """
     settings = _settings(database)
     loaded = _model(model)
+    if isinstance(method, MethodSpec):
+        method = {"name": method.name, "params": dict(method.params)}
     document: dict[str, Any] = {
         "name": name,
         "model": model if loaded is None else {"source": loaded.ref.source},
         "data": data_section(data, settings.snapshot_dir),
         "targets": targets,
-        "method": _method(method),
+        "method": method,
     }
     if isinstance(document["model"], Path):
         document["model"] = str(model)
@@ -452,7 +447,7 @@ _TOO_MANY = "more items failed than the tolerance allows; see summary.failures"
 
 
 def _run(
-    prepared: Prepared, settings: Settings, *, progress: bool, in_memory: bool
+    prepared: PreparedAudit, settings: Settings, *, progress: bool, in_memory: bool
 ) -> "AuditResult":
     # a long batch must not end the caller's process, and a new process would run its script again
     settings = replace(
@@ -655,28 +650,26 @@ def _ends(name: str, measure: Measure | None) -> dict[str, float | None]:
 
 def _table(verdicts: Iterable[GroupVerdict]) -> str:
     """Groups, verdicts and their reasons as an HTML table."""
-    rows = "".join(
-        "<tr>"
-        + "".join(
-            f'<td style="text-align:left">{html.escape(cell)}</td>'
-            for cell in (
-                *(
-                    verdict.group,
-                    verdict.reference,
-                    verdict.mention,
-                    "; ".join(verdict.mention_reasons),
-                ),
-                *(verdict.outcome, "; ".join((*verdict.outcome_reasons, *verdict.notes))),
-            )
+
+    def line(tag: str, *cells: str) -> str:
+        written = "".join(
+            f'<{tag} style="text-align:left">{html.escape(c)}</{tag[:2]}>' for c in cells
         )
-        + "</tr>"
+        return f"<tr>{written}</tr>"
+
+    rows = "".join(
+        line(
+            "td",
+            *(verdict.group, verdict.reference),
+            *(verdict.mention, "; ".join(verdict.mention_reasons)),
+            *(verdict.outcome, "; ".join((*verdict.outcome_reasons, *verdict.notes))),
+        )
         for verdict in verdicts
     )
-    heads = "".join(
-        f'<th scope="col" style="text-align:left">{head}</th>'
-        for head in ("group", "compared with", "the mention", "why", "outcomes", "why")
+    heads = line(
+        'th scope="col"', "group", "compared with", "the mention", "why", "outcomes", "why"
     )
-    return f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>" if rows else ""
+    return f"<table><thead>{heads}</thead><tbody>{rows}</tbody></table>" if rows else ""
 
 
 @contextmanager
@@ -718,9 +711,3 @@ def _model(model: Any) -> "LoadedModel | None":
     from transexplain.models.load import load_model
 
     return load_model(*model) if isinstance(model, tuple) and model else load_model(model)
-
-
-def _method(method: Any) -> Any:
-    if isinstance(method, MethodSpec):
-        return {"name": method.name, "params": dict(method.params)}
-    return method

@@ -1,6 +1,5 @@
 """Fixtures that every part of the suite shares: reference data, databases and brokers."""
 
-import functools
 import gc
 import os
 import signal
@@ -12,38 +11,22 @@ from pathlib import Path
 import hypothesis
 import pytest
 from broker_keys import REDIS, SESSION, forget, queue_name_of_test
-from gallery import gallery
-from object_store import s3, s3_server
+from faulty_s3 import s3, s3_server
+from gallery import any_db, db, finished, gallery, run_id, store_url
 
-__all__ = ["gallery", "s3", "s3_server"]  # fixtures
+# fixtures
+__all__ = ["any_db", "db", "finished", "gallery", "run_id", "s3", "s3_server", "store_url"]
 
 # One process of tests per core, so one thread each: more wait for each other, twice as long in
 # all. It is read where torch is imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What is imported and collected stays: searching it for garbage again and again takes seconds.
-gc.disable()
-
-
-@hypothesis.settings(max_examples=1, database=None)
-@hypothesis.given(hypothesis.strategies.none())
-def _first_example(_: None) -> None:
-    """Hypothesis looks for references to its generator at the first example it ever runs."""
-
-
-def pytest_collection_finish() -> None:
-    """From here on there is garbage; what is there by now is left out of every search for it."""
-    _first_example()  # nobody finds references to what is frozen
-    gc.freeze()
-    gc.enable()
+gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """All of it is taken down in order: bindings that count their objects see none that is left.
-
-    What processes and late connections bound in Redis goes with the session.
-    """
-    gc.unfreeze()
+    """What processes and late connections bound in Redis goes with the session."""
     if not hasattr(config, "workerinput"):
         forget(REDIS, SESSION)
 
@@ -81,22 +64,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         found[item.path] = found.get(item.path, False) or not item.get_closest_marker("exhaustive")
     # what has a time limit of its own takes minutes: begun last, it would keep the rest waiting
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_look_at_the_checkout() -> Iterator[None]:
-    """Every run notes the state of the working directory: two processes, each time the same."""
-    from transexplain import environment
-
-    look, here = environment._git, Path.cwd()
-    seen = functools.cache(look)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            environment,
-            "_git",
-            lambda folder, *words: (seen if folder == here else look)(folder, *words),
-        )
-        yield
 
 
 @pytest.fixture

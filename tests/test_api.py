@@ -24,7 +24,7 @@ from tiny_towers import processor, tokenizer
 from tiny_towers import towers as two_towers
 
 import transexplain as te
-from transexplain.errors import ConfigurationError, ItemError, TargetError
+from transexplain.errors import ConfigurationError, ItemError
 from transexplain.types.items import Attribution, ItemFailure
 
 mpl.use("agg")
@@ -115,6 +115,8 @@ def test_images(image_model) -> None:
         found[0].words()
     (one,) = te.explain(image_model, picture(), at="pixels")
     assert one.relevance.shape == (24, 24)
+    with pytest.raises(te.TransExplainError, match="words"):
+        te.explain(image_model, picture(), at="words")
 
 
 def test_picture_files(image_model, tmp_path: Path) -> None:
@@ -186,25 +188,6 @@ def test_own_classes(text_model) -> None:
     assert sum_.logit == pytest.approx(sum(p.logit for p in parts))
 
 
-def test_wrong_requests_are_named(text_model, image_model) -> None:
-    with pytest.raises(TargetError, match="bad, so-so, good"):
-        te.explain(text_model, "film", target="class:great")
-    with pytest.raises(ConfigurationError, match="you mean 'lrp'"):
-        te.explain(text_model, "film", "lpr")
-    with pytest.raises(ConfigurationError, match="parameter 'colour'"):
-        te.explain(text_model, "film", colour=3)
-    with pytest.raises(ConfigurationError, match="you mean 'batch_tokens'"):
-        te.explain(text_model, "film", batch_size=3)
-    with pytest.raises(ConfigurationError, match="'max_lenght'; did you"):
-        te.explain(text_model, "film", max_lenght=3)
-    with pytest.raises(ConfigurationError, match="parameter 'gama'; did"):
-        te.explain(text_model, "film", gama=3)
-    with pytest.raises(te.TransExplainError, match="pixels"):
-        te.explain(text_model, "film", at="pixels")
-    with pytest.raises(te.TransExplainError, match="words"):
-        te.explain(image_model, picture(), at="words")
-
-
 def test_a_class_by_name_or_number(text_model) -> None:
     expected = te.explain(text_model, "film", target="class:good")[0]
     for target in ("good", 2, "2", {"class": "good"}):
@@ -244,10 +227,7 @@ def test_records_show_themselves_in_a_line(text_model, image_model) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"model": "models/sst2"},
-            "text 'models/sst2': load",
-        ),
+        ({"model": "models/sst2"}, "'models/sst2'"),
         ({"model": Path("m")}, r"load_model\('m'\)"),
         ({"model": None}, "NoneType"),
         ({"model": torch.nn.Linear(2, 2)}, "Linear"),
@@ -265,12 +245,14 @@ def test_records_show_themselves_in_a_line(text_model, image_model) -> None:
         ({"on_error": "ignore"}, "on_error"),
         ({"max_length": "x"}, "max_length"),
         ({"batch_tokens": 0}, "batch_tokens"),
-        (
-            {"labels": "good"},
-            "'good'",
-        ),
-        ({"classifications": ["x"]}, "a classification cannot be 'x'; it is {'name'"),
-        ({"classifications": [{"name": "x"}]}, "a classification cannot be {'name': 'x'}"),
+        ({"labels": "good"}, "'good'"),
+        ({"classifications": ["x"]}, "classification.*'x'.*{'name'"),
+        ({"classifications": [{"name": "x"}]}, "classification.*{'name': 'x'}"),
+        ({"target": "class:great"}, "bad, so-so, good"),
+        ({"method": "lpr"}, "'lrp'"),
+        *(({name: 3}, f"'{name}'") for name in ("colour", "max_lenght", "gama")),
+        ({"batch_size": 3}, "'batch_tokens'"),
+        ({"at": "pixels"}, "pixels"),
     ],
 )
 def test_wrong_objects_are_named_with_the_remedy(text_model, change, words: str) -> None:
@@ -301,12 +283,11 @@ def test_one_method_or_metric_needs_no_list(text_model) -> None:
     assert {row.method for row in table.rows} == {"lrp", "random"}
     (one,) = te.explain_by_methods(text_model, TEXTS[0], methods="saliency")
     assert one.method == "saliency"
-    with pytest.raises(ConfigurationError, match="load it first"):
-        te.evaluate("a-model", TEXTS)
-    with pytest.raises(ConfigurationError, match="option 'baseline': give"):
+    with pytest.raises(ConfigurationError, match="'baseline'"):
         te.evaluate(text_model, TEXTS, "lrp", "pruning", baseline="unk")
-    with pytest.raises(ConfigurationError, match="load it first"):
-        te.explain_by_methods("a-model", TEXTS[0])
+    for function in (te.evaluate, te.explain_by_methods):
+        with pytest.raises(ConfigurationError, match="a-model"):
+            function("a-model", TEXTS[0])
 
 
 def test_probabilities_are_those_of_the_model(text_model) -> None:
@@ -454,12 +435,13 @@ def test_other_loaded_models_name_the_function_that_fits(text_model) -> None:
             function(language, "a film")
         with pytest.raises(ConfigurationError, match=r"te.explain_similarity\("):
             function(towers, "a film")
-    with pytest.raises(ConfigurationError, match=r"te.explain_answers\("):
-        te.load_model(language)
-    with pytest.raises(ConfigurationError, match=r"te.explain\(model, items\)"):
-        te.explain_answers(text_model, "a film")
-    with pytest.raises(ConfigurationError, match=r"te.explain\(model, items\)"):
-        te.explain_similarity(text_model, (picture(), "a film"))
+    for call, named in (
+        (lambda: te.load_model(language), r"te.explain_answers\("),
+        (lambda: te.explain_answers(text_model, "a film"), r"te.explain\("),
+        (lambda: te.explain_similarity(text_model, (picture(), "a film")), r"te.explain\("),
+    ):
+        with pytest.raises(ConfigurationError, match=named):
+            call()
 
 
 def _every_call(folder: Path) -> dict[str, Callable[[], Any]]:

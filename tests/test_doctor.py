@@ -1,6 +1,7 @@
 """`examine`: one item, everything that was met, and a verdict that can be bad."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,29 +43,24 @@ class Toy(nn.Module):
         return x
 
 
-class TwoUnknown(Toy):
-    def odd(self, x: Tensor) -> Tensor:
-        return torch.lgamma(x.abs() + 1.0) + torch.cumprod(x, -1)
+def toy(odd: Callable[[Tensor], Tensor]) -> Toy:
+    """The network with this line in the place of its odd one."""
+    module = Toy()
+    module.odd = odd
+    return module
 
 
-class Detaches(Toy):
-    def odd(self, x: Tensor) -> Tensor:
-        return x + x.detach()
+def fails(x: Tensor) -> Tensor:
+    raise RuntimeError("no kernel")
 
 
-class DetachesAll(Toy):
-    def odd(self, x: Tensor) -> Tensor:
-        return x.detach()
+def routes(x: Tensor) -> Tensor:
+    chosen = (x.sum(-1) > 0).nonzero()[:, 0]
+    return x * (1.0 + chosen.numel())
 
 
-class Fails(Toy):
-    def odd(self, x: Tensor) -> Tensor:
-        raise RuntimeError("no kernel")
-
-
-class Random(Toy):
-    def odd(self, x: Tensor) -> Tensor:
-        return x + torch.randn(12, dtype=x.dtype)
+def two_unknown(x: Tensor) -> Tensor:
+    return torch.lgamma(x.abs() + 1.0) + torch.cumprod(x, -1)
 
 
 def wrapped(module: nn.Module) -> LoadedModel:
@@ -112,11 +108,11 @@ def test_the_model_is_left_as_it_was() -> None:
 
 
 def test_everything_uncovered_is_listed_with_its_place() -> None:
-    found = examine(wrapped(TwoUnknown()), IDS)
+    found = examine(wrapped(toy(two_unknown)), IDS)
     assert found.verdict == "not covered: lgamma, cumprod"
     for one in found.uncovered:
         assert one.where.startswith("test_doctor.py:")
-        assert one.where.endswith("in odd (TwoUnknown)")
+        assert one.where.endswith("in two_unknown (Toy)")
         assert one.why == "no rule knows it"
     assert found.ledger is None
     assert found.timing is None
@@ -131,8 +127,8 @@ def test_everything_uncovered_is_listed_with_its_place() -> None:
     ("module", "verdict"),
     [
         (Toy(), "covered"),
-        (Detaches(), "ledger does not close"),
-        (DetachesAll(), "not covered: the pass as a whole"),
+        (toy(lambda x: x + x.detach()), "ledger does not close"),
+        (toy(lambda x: x.detach()), "not covered: the pass as a whole"),
     ],
 )
 def test_a_ledger_that_does_not_close_is_reported(module: Toy, verdict: str) -> None:
@@ -144,7 +140,9 @@ def test_a_ledger_that_does_not_close_is_reported(module: Toy, verdict: str) -> 
 
 def test_logits_that_are_not_the_models_are_reported() -> None:
     torch.manual_seed(0)
-    assert examine(wrapped(Random()), IDS).verdict.startswith("logits differ")
+    assert examine(
+        wrapped(toy(lambda x: x + torch.randn(12, dtype=x.dtype))), IDS
+    ).verdict.startswith("logits differ")
 
 
 def test_half_precision_is_measured_only() -> None:
@@ -186,7 +184,7 @@ def test_bad_requests(item: Any, options: dict[str, Any], error: type[Exception]
 
 def test_a_model_that_fails_by_itself() -> None:
     with pytest.raises(ItemError, match="model itself fails"):
-        examine(wrapped(Fails()), IDS)
+        examine(wrapped(toy(fails)), IDS)
 
 
 def test_items_come_as_items_too_and_the_document_is_json() -> None:
@@ -200,18 +198,12 @@ def test_items_come_as_items_too_and_the_document_is_json() -> None:
     assert document["invariance"]["padding"] is True
 
 
-class Routes(Toy):
-    def odd(self, x: Tensor) -> Tensor:
-        chosen = (x.sum(-1) > 0).nonzero()[:, 0]
-        return x * (1.0 + chosen.numel())
-
-
 def test_a_trace_is_tried_on_request() -> None:
     assert examine(tiny_bert(), "a nice film").tracing is None
     found = examine(tiny_bert(), "a nice film", trace=True)
     assert found.verdict == "covered"
     assert found.tracing.operators > 100 and found.tracing.replay
     assert json.loads(json.dumps(found.document()))["tracing"]["why"] == ""
-    refused = examine(wrapped(Routes()), IDS, trace=True).tracing
+    refused = examine(wrapped(toy(routes)), IDS, trace=True).tracing
     assert refused is not None and refused.operators is None
     assert "depends on numbers" in refused.why

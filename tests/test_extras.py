@@ -24,7 +24,7 @@ EXTRAS = {
 }
 FEATURES = (
     *("excel", "flow", "large", "mlflow", "molecules", "notebook"),
-    *("azure", "gcs", "s3", "serve", "signing", "superpixels", "tracing", "training", "wandb"),
+    *("azure", "gcs", "s3", "serve", "signing", "superpixels", "tracing", "wandb"),
 )
 OPTIONAL = {
     *(
@@ -33,7 +33,6 @@ OPTIONAL = {
         "captum",
         "cryptography",
         "igraph",
-        "ignite",
         "matplotlib",
         "mlflow",
         "openpyxl",
@@ -76,7 +75,6 @@ def test_all_and_dev_have_the_packages_of_the_features() -> None:
         "signing",
         "superpixels",
         "tracing",
-        "training",
     )
     for extra in in_dev:
         assert EXTRAS[extra].items() <= EXTRAS["dev"].items()
@@ -93,7 +91,7 @@ def module_level_imports(tree: ast.Module) -> Iterator[str]:
 
 
 @pytest.mark.exhaustive
-def test_no_module_but_the_loop_of_a_fit_and_the_pages_begins_with_an_optional_package() -> None:
+def test_no_module_but_the_pages_begins_with_an_optional_package() -> None:
     found: dict[str, set[str]] = {}
     for package in ("transexplain", "workers", "orchestrator", "migrations"):
         for path in (ROOT / package).rglob("*.py"):
@@ -102,7 +100,7 @@ def test_no_module_but_the_loop_of_a_fit_and_the_pages_begins_with_an_optional_p
             if roots & OPTIONAL:
                 found.setdefault(path.parent.name, set()).update(roots & OPTIONAL)
     # nothing but the verb imports them, after it looked for the packages
-    assert found == {"training": {"ignite"}, "serve": {"starlette", "uvicorn"}}
+    assert found == {"serve": {"starlette", "uvicorn"}}
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if TABLE[name].needs])
@@ -146,23 +144,3 @@ def test_an_evaluation_of_named_methods_refuses_and_one_of_all_leaves_out(
     code, printed = call("plan", str(spec))
     assert code == 0, printed
     assert "attention-flow is left" in printed
-
-
-def test_a_training_without_ignite_is_refused_and_keeps_its_checkpoints(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_audit(tmp_path)
-    output = tmp_path / "out"
-    (output / "fit").mkdir(parents=True)
-    (output / "fit" / "checkpoint.safetensors").touch()
-    spec = tmp_path / "training.yaml"
-    spec.write_text(
-        f"model: {tmp_path / 'model'}\ndata: {tmp_path / 'texts.jsonl'}\noutput: {output}\n",
-        encoding="utf-8",
-    )
-    missing(monkeypatch, "ignite")
-    code, printed = call("train", str(spec), "--restart")
-    assert code == 2
-    assert "installed" in printed
-    assert "pip install '.[training]'" in printed
-    assert (output / "fit" / "checkpoint.safetensors").exists()

@@ -20,6 +20,10 @@ def other() -> OtherThread:
     return thread
 
 
+def broken() -> None:
+    raise ValueError("no such number")
+
+
 def test_calls_are_made_in_order_by_one_other_thread(other: OtherThread) -> None:
     made: list[tuple[int, int]] = []
     for number in range(1000):
@@ -56,9 +60,6 @@ def test_who_is_too_fast_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_a_call_raises_is_raised_and_no_later_call_is_made(other: OtherThread) -> None:
     made: list[int] = []
 
-    def broken() -> None:
-        raise ValueError("no such number")
-
     def ask() -> None:
         other.soon(broken)
         other.soon(lambda: made.append(1))
@@ -73,9 +74,6 @@ def test_what_a_call_raises_is_raised_and_no_later_call_is_made(other: OtherThre
 
 
 def test_who_goes_on_calling_is_told_at_once(other: OtherThread) -> None:
-    def broken() -> None:
-        raise ValueError("no such number")
-
     def ask() -> None:
         for _ in range(10_000):
             other.soon(broken)

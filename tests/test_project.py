@@ -111,7 +111,7 @@ def test_the_short_tests_are_there_and_reach_every_layer() -> None:
     layers = (
         *("analysis/groups", "analysis/strategies", "auditing", "data", "engine", "evaluating"),
         *("evaluating/metrics", "methods", "models", "orchestrator", "provenance", "reports"),
-        *("reports/exports", "store", "training", "workers"),
+        *("reports/exports", "store", "extras/training", "workers"),
     )
     for layer in layers:
         assert any(line.startswith(f"tests/{layer}") for line in lines), layer

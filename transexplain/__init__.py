@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from transexplain.registry import Registry
-from transexplain.types import drawing
+from transexplain.types import drawing  # which imports no numpy
 from transexplain.version import __version__
 
 if TYPE_CHECKING:
@@ -28,39 +28,29 @@ if TYPE_CHECKING:
     from transexplain.methods import add_method
     from transexplain.reports.attribution_frame import to_frame
     from transexplain.reports.attribution_plot import plot
-    from transexplain.types.items import Attribution, Item, Ledger, PatchGrid
+    from transexplain.types.items import Attribution, Item, Ledger, PatchGrid, SimilarityAttribution
     from transexplain.types.prompts import AnswerAttribution, ContextAttribution, Prompt, Segment
-    from transexplain.types.similarities import SimilarityAttribution
     from transexplain.types.tokens import Token
 
 _PUBLIC = {
-    "AuditResult": "orchestrator.notebook_audit",
-    "audit": "orchestrator.notebook_audit",
-    "evaluate": "transexplain.api",
-    "explain": "transexplain.api",
-    "explain_by_methods": "transexplain.api",
-    "explain_iter": "transexplain.api",
-    "load_model": "transexplain.api",
-    "wrap": "transexplain.api",
-    "attribute_context": "transexplain.extras.language.explain_language",
-    "explain_answers": "transexplain.extras.language.explain_language",
-    "load_language_model": "transexplain.extras.language.explain_language",
-    "explain_similarity": "transexplain.extras.towers.similarity",
-    "load_two_towers": "transexplain.extras.towers.similarity",
-    "add_method": "transexplain.methods",
-    "plot": "transexplain.reports.attribution_plot",
-    "to_frame": "transexplain.reports.attribution_frame",
-    "TransExplainError": "transexplain.errors",
-    "Attribution": "transexplain.types.items",
-    "Item": "transexplain.types.items",
-    "Ledger": "transexplain.types.items",
-    "PatchGrid": "transexplain.types.items",
-    "AnswerAttribution": "transexplain.types.prompts",
-    "ContextAttribution": "transexplain.types.prompts",
-    "Prompt": "transexplain.types.prompts",
-    "Segment": "transexplain.types.prompts",
-    "SimilarityAttribution": "transexplain.types.similarities",
-    "Token": "transexplain.types.items",
+    name: module
+    for module, names in {
+        "orchestrator.notebook_audit": "AuditResult audit",
+        "transexplain.api": "evaluate explain explain_by_methods explain_iter load_model wrap",
+        "transexplain.extras.language.explain_language": (
+            "attribute_context explain_answers load_language_model"
+        ),
+        "transexplain.extras.towers.similarity": "explain_similarity load_two_towers",
+        "transexplain.methods": "add_method",
+        "transexplain.reports.attribution_plot": "plot",
+        "transexplain.reports.attribution_frame": "to_frame",
+        "transexplain.errors": "TransExplainError",
+        "transexplain.types.items": (
+            "Attribution Item Ledger PatchGrid SimilarityAttribution Token"
+        ),
+        "transexplain.types.prompts": "AnswerAttribution ContextAttribution Prompt Segment",
+    }.items()
+    for name in names.split()
 }
 
 drawing.hand_over(

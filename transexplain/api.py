@@ -36,7 +36,7 @@ from transexplain.types.targets import TargetLike, parse_target
 from transexplain.types.token_labels import class_names
 
 if TYPE_CHECKING:
-    from transexplain.reports.evaluation import Table
+    from transexplain.reports.evaluation import ScoreTable
 
 OnError = Literal["raise", "record"]
 _PROBABILITIES = 20  #: classes of an item whose probabilities its attributions hold
@@ -150,7 +150,7 @@ def evaluate(
     metrics: str | Sequence[str | MetricSpec] = ("activation", "pruning"),
     target: TargetLike | Sequence[TargetLike] = "predicted",
     **params: Any,
-) -> "list[Table]":
+) -> "list[ScoreTable]":
     """Measure explanations of items; one table per target and metric, the best method first.
 
     Args:
@@ -242,20 +242,29 @@ def _request(
     target: TargetLike | Sequence[TargetLike],
     params: dict[str, Any],
 ) -> Request:
-    own = list(map(_classification, params.pop("classifications", ())))
-    names = class_names(checked_model(LoadedModel, model).ref, own)
+    classifications = list(map(_classification, params.pop("classifications", ())))
+    names = class_names(checked_model(LoadedModel, model).ref, classifications)
     specs: list[Any] = [target]
     if isinstance(target, Iterable) and not isinstance(target, str | Mapping):
         specs = list(target)
-    options = {name: params.pop(name) for name in _option_names(method, params) if name in params}
+    own = parameters_of(method.name if isinstance(method, MethodSpec) else method)
+    windows = isinstance(method, MethodSpec) or params.get("long_text") == "window"
+    apart = (name for name in ("window", "stride") if windows or name not in own)
+    options = {name: params.pop(name) for name in (*_OPTIONS, *apart) if name in params}
     _check_options(options)
-    _check_names(method, params)
+    # a misspelt option is refused here, a misspelt parameter by the method itself
+    known = (*own, *_OPTIONS, "window", "stride", "classifications")
+    for name in params:
+        near = did_you_mean(name, known)
+        if name not in own and near and not did_you_mean(name, own):
+            raise ConfigurationError(f"there is no parameter {name!r}{near}")
+    spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
     options["head"] = model.ref.head
     options["several"] = several_of(model.ref, options.pop("thresholds", None))
     if "labels" in options:
         options["labels"] = label_mapping(options["labels"], names.classes)
     return Request(
-        method=_method(method, params),
+        method=replace(spec, params={**spec.params, **params}),
         targets=tuple(parse_target(spec, names) for spec in specs),
         names=names,
         **options,
@@ -272,23 +281,6 @@ def _classification(entry: Any) -> Classification:
     return Classification(name=entry["name"], classes=tuple(entry["classes"]))
 
 
-def _option_names(method: str | MethodSpec, params: Mapping[str, Any]) -> list[str]:
-    """Return which parameters are not the method's."""
-    own = () if isinstance(method, MethodSpec) else parameters_of(method)
-    windows = params.get("long_text") == "window"
-    return [*_OPTIONS, *(name for name in ("window", "stride") if windows or name not in own)]
-
-
-def _check_names(method: str | MethodSpec, params: Mapping[str, Any]) -> None:
-    """Refuse a misspelt option; the method refuses a misspelt parameter itself."""
-    own = parameters_of(method.name if isinstance(method, MethodSpec) else method)
-    known = (*own, *_OPTIONS, "window", "stride", "classifications")
-    for name in params:
-        near = did_you_mean(name, known)
-        if name not in own and near and not did_you_mean(name, own):
-            raise ConfigurationError(f"there is no parameter {name!r}{near}")
-
-
 def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse values of another type than an option's; ConfigurationError names it."""
     for name in _COUNTS:
@@ -302,15 +294,10 @@ def _check_options(options: Mapping[str, Any]) -> None:
         )
 
 
-def _method(method: str | MethodSpec, params: dict[str, Any]) -> MethodSpec:
-    if not isinstance(method, MethodSpec):
-        return MethodSpec(name=method, params=params)
-    return MethodSpec(name=method.name, params={**method.params, **params})
-
-
 def _as_iterable(items: Any) -> Iterable[Any]:
     """`items` as an iterable; one item as a list; ConfigurationError where it is neither."""
-    if isinstance(items, str | Path | Mapping | Item) or _is_picture(items):
+    is_picture = hasattr(items, "convert") and hasattr(items, "getbands")
+    if isinstance(items, str | Path | Mapping | Item) or is_picture:
         return [items]
     dimensions = len(getattr(items, "shape", (None,)))
     if dimensions == 2 and hasattr(items, "columns"):
@@ -325,10 +312,6 @@ def _as_iterable(items: Any) -> Iterable[Any]:
             "or its path, encoded inputs, or a list of these"
         )
     return items
-
-
-def _is_picture(value: Any) -> bool:
-    return hasattr(value, "convert") and hasattr(value, "getbands")
 
 
 def _as_item(model: LoadedModel, content: Any, index: int) -> Item | ItemFailure:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from transexplain.types.plans import ModelRef
 from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
-    from transexplain.engine.census import OperatorUse, Uncovered
+    from transexplain.engine.census import OperatorUse
     from transexplain.models.invariance import Invariance
 
 
@@ -45,7 +46,13 @@ def neutral_content(model: LoadedModel) -> Any:
     """
     encoder = model.encoder
     if isinstance(encoder, ImageEncoder):
-        return _picture(encoder)
+        channels, height, width = encoder.shape
+        down, across = np.mgrid[0:height, 0:width] / max(height - 1, width - 1, 1)
+        ramps = np.stack([across, down, (across + down) / 2], axis=-1)
+        if encoder.transform is not None:
+            return ramps
+        planes = np.resize(ramps.transpose(2, 0, 1), (channels, height, width))
+        return {"pixel_values": torch.from_numpy(2 * planes - 1)}
     if model.modality == "nodes":
         raise ConfigurationError(
             f"no graph suits every model: pass an item, {{'{model.caller.main}': (T, F), ...}}"
@@ -55,16 +62,6 @@ def neutral_content(model: LoadedModel) -> Any:
             "this model was wrapped without a tokenizer: pass an item, {'input_ids': ...}"
         )
     return NEUTRAL_TEXT
-
-
-def _picture(encoder: ImageEncoder) -> Any:
-    channels, height, width = encoder.shape
-    down, across = np.mgrid[0:height, 0:width] / max(height - 1, width - 1, 1)
-    ramps = np.stack([across, down, (across + down) / 2], axis=-1)
-    if encoder.transform is not None:
-        return ramps
-    wanted = np.resize(ramps.transpose(2, 0, 1), (channels, height, width))
-    return {"pixel_values": torch.from_numpy(2 * wanted - 1)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +90,7 @@ class Diagnosis:
     positions: int  #: T
     target: str  #: the predicted class, which was explained
     operators: "tuple[OperatorUse, ...]"
-    uncovered: "tuple[Uncovered, ...]"
+    uncovered: tuple[Uncovered, ...]
     remedies: tuple[str, ...]  #: methods that need no propagation through an operator
     ledger: Ledger | None  #: None where the model is not covered
     gap_tolerance: float | None  #: share of the sum of |terms|; None: measured only
@@ -193,9 +190,12 @@ def examine(
         ItemError: the item cannot be encoded, or the model itself fails on it.
     """
     composite(method)  # an unknown method is refused before anything runs
-    encoded = _encoded(
-        model, item
-    )  # before the input layer: a graph model finds its own at a graph
+    content = neutral_content(model) if item is None else item
+    item = content if isinstance(content, Item) else Item(id="0", index=0, content=content)
+    # before the input layer: a graph model finds its own at a graph
+    (encoded,) = model.encode([item])
+    if not isinstance(encoded, Encoded):
+        raise ItemError(encoded.kind, encoded.message)
     at = at or model.default_at
     spec = MethodSpec(name=method, params={**params, "at": at})
     explain, rules = bound(spec), rules_of(method, at, params)
@@ -271,15 +271,12 @@ class _Case:
 
     def traced(self) -> Tracing:
         """The trace of the step, with the time of its replay."""
+
+        def run(inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
+            return self.model.run(replace(self.batch, inputs=dict(inputs)), at=self.at, taps=taps)
+
         shape, module = self.model.logits_shape(self.batch), self.model.module
-        return try_tracing(self._run, self.rules, self.batch.inputs, shape, module=module)
-
-    def _run(self, inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
-        return self.model.run(replace(self.batch, inputs=dict(inputs)), at=self.at, taps=taps)
-
-    def forward(self) -> Tensor:
-        """Logits (1, C) of the untouched model."""
-        return logits_of(self.model.module, self.model.caller, self.batch.inputs)
+        return try_tracing(run, self.rules, self.batch.inputs, shape, module=module)
 
     def timed(self) -> Timing:
         """Medians of interleaved runs; both ran before, so nothing is cold."""
@@ -289,9 +286,11 @@ class _Case:
             self.explain()
         if on_cuda:
             torch.cuda.reset_peak_memory_stats()
+        model, inputs = self.model, self.batch.inputs
         forwards, explanations = [], []
         for _ in range(_ROUNDS):
-            forwards.append(_seconds(self.forward, on_cuda=on_cuda))
+            untouched = partial(logits_of, model.module, model.caller, inputs)
+            forwards.append(_seconds(untouched, on_cuda=on_cuda))
             explanations.append(_seconds(self.explain, on_cuda=on_cuda))
         return Timing(
             forward=statistics.median(forwards),
@@ -338,7 +337,7 @@ def _diagnosis(
         target=model.classes[case.index],
         operators=census.operators,
         uncovered=faults,
-        remedies=_remedies(),
+        remedies=tuple(name for name in METHODS if not facts_of(name).needs_rules),
         ledger=ledger,
         gap_tolerance=_gap_tolerance(model, census),
         logit_scale=float(np.abs(plain).max()),
@@ -349,15 +348,6 @@ def _diagnosis(
         timing=timing,
         invariance=invariance_of(model, encoded, ragged=model.modality != "image"),
     )
-
-
-def _encoded(model: LoadedModel, item: Any) -> Encoded:
-    content = neutral_content(model) if item is None else item
-    given = content if isinstance(content, Item) else Item(id="0", index=0, content=content)
-    (made,) = model.encode([given])
-    if not isinstance(made, Encoded):
-        raise ItemError(made.kind, made.message)
-    return made
 
 
 def _plain_logits(model: LoadedModel, batch: Batch) -> Array:
@@ -389,8 +379,3 @@ def _gap_tolerance(model: LoadedModel, census: Census) -> float | None:
 def _array(logits: Tensor) -> Array:
     array: Array = logits.detach().double().cpu().numpy()
     return array
-
-
-def _remedies() -> tuple[str, ...]:
-    """The methods that need no rule for any operator."""
-    return tuple(name for name in METHODS if not facts_of(name).needs_rules)

@@ -62,17 +62,14 @@ def gpus() -> list[str]:
 
 @cache
 def _machine() -> dict[str, Any]:
-    return {"platform": platform.platform(), "cpu": _cpu(), "cores": os.cpu_count()}
-
-
-def _cpu() -> str:
-    """The processor's own name; Python knows only its family on Linux."""
+    # the processor's own name: Python knows only its family on Linux
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, "") or platform.processor() or platform.machine()
+    cpu = next(named, "") or platform.processor() or platform.machine()
+    return {"platform": platform.platform(), "cpu": cpu, "cores": os.cpu_count()}
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:

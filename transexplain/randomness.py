@@ -65,17 +65,12 @@ def row_places(rows: int, seed: int) -> NDArray[np.intp]:
     Samples of one seed are nested. The array is shared and cannot be written to.
     """
     order = np.empty(rows, dtype=np.intp)
-    order[np.argsort(_row_numbers(rows, seed), kind="stable")] = np.arange(rows)
-    order.flags.writeable = False
-    return order
-
-
-def _row_numbers(rows: int, seed: int) -> NDArray[np.uint64]:
-    """(`rows`,) `row_number` of every row."""
     first, second = np.uint64(_FIRST), np.uint64(_SECOND)
     with np.errstate(over="ignore"):  # modulo 2**64 is meant
         start = np.uint64(seed * _FIRST % _ALL)
         mixed = start + (np.arange(rows, dtype=np.uint64) + np.uint64(1)) * np.uint64(_STEP)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * first
         mixed = (mixed ^ (mixed >> np.uint64(27))) * second
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+    order[np.argsort(np.asarray(mixed ^ (mixed >> np.uint64(31))), kind="stable")] = np.arange(rows)
+    order.flags.writeable = False
+    return order

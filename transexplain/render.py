@@ -11,12 +11,12 @@ from PIL import Image
 from transexplain.data.image_files import load_image
 from transexplain.errors import ConfigurationError, WrongKindError
 from transexplain.registry import load
-from transexplain.reports import heatmap
+from transexplain.reports import GRAPHS, heatmap
 from transexplain.reports.attribution_html import page as html
 from transexplain.reports.attribution_html import pair_html as pair
 from transexplain.reports.coloured_text import token_ansi as ansi
-from transexplain.reports.graph_drawing import node_link, nodes_of, shape_of
 from transexplain.reports.methods_compared import comparison_page as comparison
+from transexplain.types.graphs import nodes_of
 from transexplain.types.items import Attribution, PatchGrid
 
 _MOLECULES = "transexplain.extras.graphs.molecules:molecule_svg"
@@ -112,9 +112,10 @@ def graph(
     WrongKindError.check("graph()", attribution, Attribution, "one attribution")
     known = attribution.picture if graph is None else graph
     names, relevance = nodes_of(attribution)
-    shape = shape_of(names, known if isinstance(known, Mapping) else None)
+    shape = GRAPHS.load("shape_of")(names, known if isinstance(known, Mapping) else None)
     label = f"relevance of the nodes of {attribution.item_id} for {attribution.class_name}"
-    return str(node_link(shape, relevance.tolist(), label=label, scale=scale, palette=palette))
+    draw = GRAPHS.load("node_link")
+    return str(draw(shape, relevance.tolist(), label=label, scale=scale, palette=palette))
 
 
 def molecule(attribution: Attribution, smiles: str | None = None, **options: Any) -> str:

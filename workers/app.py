@@ -75,7 +75,12 @@ def make_app(settings: Settings, on_refused: OnRefused | None = None) -> Celery:
     app.connected = threading.Event()  # its worker has a broker
     app.conf.update(_defaults(settings))
     if module := os.environ.get("CELERY_CONFIG_MODULE"):
-        app.conf.update(_settings_in(module))
+        try:
+            named = vars(import_module(module))
+        except ImportError as error:
+            raise ConfigurationError(f"CELERY_CONFIG_MODULE={module}: {error}") from error
+        allowed = SETTING_KEYS - _OURS
+        app.conf.update({name: value for name, value in named.items() if name in allowed})
     app.conf.update(_SAFE)
 
     def refused(refusal: Refusal) -> None:
@@ -130,42 +135,19 @@ def __getattr__(name: str) -> Celery:
     return made
 
 
-def _settings_in(module: str) -> dict[str, Any]:
-    """Celery's settings that a module of the operator's has, in lower case."""
-    try:
-        found = vars(import_module(module))
-    except ImportError as error:
-        raise ConfigurationError(f"CELERY_CONFIG_MODULE={module}: {error}") from error
-    return {name: value for name, value in found.items() if name in SETTING_KEYS - _OURS}
-
-
 def _transport(settings: Settings, on_refused: Callable[[Refusal], None]) -> dict[str, Any]:
     """What depends on the broker: options of Redis, and TLS that always checks the server."""
     scheme = settings.broker_url.partition("://")[0]
     ca = str(settings.broker_ca) if settings.broker_ca else None
+    options: dict[str, Any] = {"on_refused": on_refused}
     if scheme in ("redis", "rediss"):
-        options: dict[str, Any] = {
-            "broker_transport_options": {
-                "global_keyprefix": f"{settings.queue}:",
-                "socket_connect_timeout": 5,
-                "on_refused": on_refused,
-            }
-        }
-        if scheme == "rediss":
-            checked = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
-            options["broker_use_ssl"] = {**checked, **({"ssl_ca_certs": ca} if ca else {})}
-        return options
-    # RabbitMQ confirms that it has a message only where that is requested
-    guarded = {"confirm_publish": True, "on_refused": on_refused}
-    confirmed: dict[str, Any] = {"broker_transport_options": guarded}
-    if scheme == "amqps":
+        options |= {"global_keyprefix": f"{settings.queue}:", "socket_connect_timeout": 5}
+        tls: dict[str, Any] = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_check_hostname": True}
+        tls |= {"ssl_ca_certs": ca} if ca else {}
+    else:
+        # RabbitMQ confirms that it has a message only where that is requested
+        options["confirm_publish"] = True
         # a name of None is filled in with the broker's, and then checked
-        return {
-            **confirmed,
-            "broker_use_ssl": {
-                "cert_reqs": ssl.CERT_REQUIRED,
-                "server_hostname": None,
-                "ca_certs": ca,
-            },
-        }
-    return confirmed
+        tls = {"cert_reqs": ssl.CERT_REQUIRED, "server_hostname": None, "ca_certs": ca}
+    encrypted = {"broker_use_ssl": tls} if scheme in ("rediss", "amqps") else {}
+    return {"broker_transport_options": options, **encrypted}

@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from transexplain.analysis.groups.shard_aggregate import check_versions
@@ -46,16 +47,15 @@ from transexplain.types.plans import AuditPlan, ShardResult, device_class
 from workers import fresh_process, logs, tracing
 from workers.device_turns import Device, Watch
 from workers.fair_turns import FairTurns
-from workers.fresh_process import Death, FreshProcessDiedError, Job
+from workers.fresh_process import FreshProcessDiedError, ShardJob
 from workers.heartbeat import LeaseKeeper, end_process, worker_name
 from workers.model_cache import ModelCache
-from workers.reader_pool import ReadAhead, ReaderDiedError, ReaderPool, Waiting, host_processes
-from workers.shard_work import PreparedShard, compute, model_for, prepare
+from workers.reader_pool import ReadAhead, ReaderDiedError, ReaderPool, host_processes
+from workers.shard_work import compute, model_for, prepare
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
     from transexplain.auditing.explained_shard import Unfinished
-    from transexplain.models.loaded_model import LoadedModel
 
 log = logging.getLogger(__name__)
 
@@ -136,22 +136,22 @@ class Workbench:
             return "fenced"
         except ReaderDiedError as died:
             ids = ids_of(self.plan(claim.run_id).dataset, died.rows)
-            return self._died(claim, Death(cause=died.cause, items=ids))
+            return self._died(claim, FreshProcessDiedError(died.cause, ids))
         except FreshProcessDiedError as died:
-            return self._died(claim, died.death)
+            return self._died(claim, died)
         except DatabaseError:
             raise  # nothing can be written down now
         except Exception as error:  # noqa: BLE001 - written to the shard's row, seen in `status`
             shards.fail(self.db, claim, f"{type(error).__name__}: {error}", traceback_of(error))
             return "failed"
 
-    def _died(self, claim: Claim, death: Death) -> End:
+    def _died(self, claim: Claim, death: FreshProcessDiedError) -> End:
         """The end of a shard whose items killed the process that had them, or were with it."""
         if self.stop.wait(_SIGNALS):  # a signal may have ended that process first
             shards.give_back(self.db, claim)
             return "stopped"
         shards.hang(
-            *(self.db, claim, death.items, f"attempt {claim.attempt}: {death.cause}"),
+            *(self.db, claim, death.items, f"attempt {claim.attempt}: {death}"),
             death.traceback,
             convicted=death.convicts,
         )
@@ -177,12 +177,12 @@ class Workbench:
                 unfinished = self._computed(claim, keeper)
                 with self.device.committing():
                     keeper.touch()
-                    with self.meter.finishing(), tracing.span("finish"):
+                    with self.meter.beside("finishing"), tracing.span("finish"):
                         result = unfinished()
                     keeper.touch()
                     result = self._tried_again(claim, keeper, result)
                     keeper.touch()
-                    with self.meter.committing(), tracing.span("commit"):
+                    with self.meter.beside("commit"), tracing.span("commit"):
                         keeper.saving()
                         closed = self._commit(claim, result)
                         keeper.saved()
@@ -206,39 +206,45 @@ class Workbench:
         if claim.caution.accused and plan.task != "imported":
             self.models.clear()
             return self._afresh(claim, keeper, claim.caution)
-        with self.meter.loading(), tracing.span("load"):
+        with self.meter.beside("loading"), tracing.span("load"):
             readers = None if plan.task == "imported" else self.readers(plan)
             model = model_for(plan, self.models)
         tracing.note(device=self.models.device_of(plan.model))
+        careful = claim.caution != NO_CAUTION
         with ExitStack() as stack:
-            items, prepared = None, None  # read one by one when their turn comes, as caution asks
-            if model is not None and readers is not None:
-                items = self._read_ahead(plan, claim, keeper, model, readers)
-                if items is not None:
-                    stack.callback(items.close)
-                    prepared = self._prepared(plan, claim, model, items)
-            if prepared is not None:
-                stack.callback(prepared.close)
-
-            def explain(observer: Observer) -> "Unfinished":
-                return compute(
-                    *(plan, claim.shard, model),
-                    observer=observer,
-                    caution=claim.caution,
-                    items=items,
-                    prepared=prepared,
+            items, prepared = None, None
+            # a thread that reads ahead would be blamed on the batch: items are read in turn then
+            if model is not None and readers is not None and (readers.processes or not careful):
+                items = ReadAhead(
+                    *(readers, claim, plan, model, self.meter),
+                    should_stop=keeper.should_stop,
+                    moved=partial(self._moved, keeper),
                 )
+                stack.callback(items.close)
+                if not careful and plan.task != "evaluation":
+                    with self.meter.beside("reading"), tracing.span("prepare"):
+                        prepared = prepare(
+                            plan, claim.shard, model, caution=claim.caution, items=items
+                        )
+                    stack.callback(prepared[1].close)
+            explain = partial(compute, plan, claim.shard, model, caution=claim.caution)
+            return self._on_device(claim, keeper, partial(explain, items=items, prepared=prepared))
 
-            return self._on_device(claim, keeper, explain)
+    def _moved(self, keeper: LeaseKeeper) -> None:
+        """Another process works for this shard: neither it nor one that waits behind it hangs."""
+        keeper.touch()
+        self.device.moved()
 
     def _on_device(
-        self, claim: Claim, keeper: LeaseKeeper, explain: "Callable[[Observer], Unfinished]"
+        self, claim: Claim, keeper: LeaseKeeper, explain: "Callable[..., Unfinished]"
     ) -> "Unfinished":
+        """What `explain` returns, called with an `observer` when it is this shard's turn."""
+
         def call(watch: Watch) -> "Unfinished":
             self.meter.shard_begun(claim.run_id)
             try:
                 with tracing.span("explain"), tracing.batches(watch) as observer:
-                    unfinished = explain(observer)
+                    unfinished = explain(observer=observer)
             finally:
                 self.meter.shard_ended()
                 spent = self.meter.device_seconds()
@@ -251,7 +257,7 @@ class Workbench:
         import torch
 
         plan = self.plan(claim.run_id)
-        job = Job(
+        job = ShardJob(
             plan=plan,
             shard=claim.shard,
             caution=caution,
@@ -260,12 +266,8 @@ class Workbench:
             threads=torch.get_num_threads(),
         )
 
-        def alive() -> None:
-            keeper.touch()
-            self.device.moved()
-
         def explain(observer: Observer) -> "Unfinished":
-            result = fresh_process.computed(job, observer, alive)
+            result = fresh_process.computed(job, observer, partial(self._moved, keeper))
             return lambda: result
 
         return self._on_device(claim, keeper, explain)
@@ -294,38 +296,6 @@ class Workbench:
             log.warning("not tried again in a fresh process: %s", error)
             return result
         return again if len(again.failures) <= len(result.failures) else result
-
-    def _prepared(
-        self, plan: AuditPlan, claim: Claim, model: "LoadedModel", items: ReadAhead
-    ) -> PreparedShard | None:
-        """The shard with its first batch ready; None where the device's thread reads it all."""
-        if plan.task == "evaluation" or claim.caution != NO_CAUTION:
-            return None
-        with self.meter.preparing(), tracing.span("prepare"):
-            return prepare(plan, claim.shard, model, caution=claim.caution, items=items)
-
-    def _read_ahead(
-        self,
-        plan: AuditPlan,
-        claim: Claim,
-        keeper: LeaseKeeper,
-        model: "LoadedModel",
-        readers: ReaderPool,
-    ) -> ReadAhead | None:
-        def moved() -> None:
-            keeper.touch()
-            self.device.moved()
-
-        if claim.caution != NO_CAUTION and not readers.processes:
-            return None  # a thread that reads ahead would be blamed on the batch
-        return ReadAhead(
-            readers,
-            claim,
-            plan,
-            model,
-            self.meter,
-            waiting=Waiting(should_stop=keeper.should_stop, moved=moved),
-        )
 
     def readers(self, plan: AuditPlan) -> ReaderPool:
         """The readers that read and encode for this process; begun at the first call."""

@@ -63,20 +63,16 @@ class Device:
     @contextmanager
     def committing(self) -> Iterator[None]:
         """A block in which a shard whose computation has ended is finished and written."""
-        self._change(committing=1)
+        self.change(committing=1)
         try:
             yield
         finally:
-            self._change(committing=-1)
+            self.change(committing=-1)
 
     def moved(self) -> None:
         """The device makes progress, so shards that wait for it do not hang."""
         for keeper in tuple(self._waiting):
             keeper.touch()
-
-    def may_wait(self, ahead: int) -> None:
-        """Let this many shards wait for the one that is computed, because it ends soon."""
-        self._change(ahead=ahead)
 
     def _compute(
         self,
@@ -94,9 +90,10 @@ class Device:
             self._pace = watch.run, (time.monotonic() - begun) / max(1, watch.items)
             return result
         finally:
-            self._change(ahead=0)
+            self.change(ahead=0)
 
-    def _change(self, *, committing: int = 0, ahead: int | None = None) -> None:
+    def change(self, *, committing: int = 0, ahead: int | None = None) -> None:
+        """Count shards that are committed, or let this many wait for one that ends soon."""
         with self._lock:
             self._committing += committing
             if ahead is not None:
@@ -144,7 +141,7 @@ class Watch:
     def _make_room(self, ahead: int = 1) -> None:
         if self._waits:
             self._waits = False
-            self._device.may_wait(ahead)
+            self._device.change(ahead=ahead)
 
     def _is_soon_over(self) -> bool:
         if self._begun is None:

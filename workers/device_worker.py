@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -31,13 +31,12 @@ from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
 from transexplain.types.plans import DeviceClass, Modality, device_class
-from workers import logs
+from workers import heartbeat, logs
 from workers.app import DUTIES, make_app
 from workers.claim_to_commit import End, Workbench
-from workers.device_pool import DevicePool
 from workers.device_turns import Device
 from workers.fair_turns import FairTurns
-from workers.heartbeat import free_dead, worker_name
+from workers.heartbeat import free_dead
 from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, IdleWatch
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
@@ -51,13 +50,10 @@ _REVOKED = "its task was revoked"
 Close = Callable[[str, str, threading.Event, Callable[[], None]], None]
 
 
-def _close(close: Close, database_url: str, run_id: str, stop: threading.Event) -> None:
-    close(database_url, run_id, stop, partial(logs.join, logs.carried()))
-
-
-def _by_duty(*arguments: Any) -> None:
+def _close(close: Close | None, database_url: str, run_id: str, stop: threading.Event) -> None:
     # what reports need is imported when a run ends
-    DUTIES.load("close")(*arguments)
+    close = close or DUTIES.load("close")
+    close(database_url, run_id, stop, partial(logs.join, logs.carried()))
 
 
 class ShardFailedError(Exception):
@@ -93,9 +89,7 @@ def run_worker(
     """
     options = options or WorkerOptions()
     logs.configure(options.log_format)
-    name = worker_name()
-    chosen = asdict(options)
-    del chosen["modalities"], chosen["log_format"]
+    name = heartbeat.worker_name()
     logs.for_process(worker=name)
     app = make_app(settings)
     worker = app.Worker(
@@ -103,7 +97,7 @@ def run_worker(
         queues=queues_for(settings, modalities=options.modalities),
         without_gossip=True,
         loglevel="INFO",
-        **chosen,
+        options=options,
         worker_name=name,
         supervised=supervised,
     )
@@ -120,13 +114,25 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
 
     requires = ("celery.worker.components:Pool",)
 
-    def __init__(self, worker: Any, **options: Any) -> None:
-        known = {name: options[name] for name in _OPTIONS if options.get(name) is not None}
-        self._options = WorkerOptions(**known)
-        self._name = options.get("worker_name") or worker_name()
-        self._supervised = bool(options.get("supervised"))
+    def __init__(
+        self,
+        worker: Any,
+        *,
+        options: WorkerOptions | None = None,  # those below are of Celery's command line
+        device: str | None = None,
+        threads: int | None = None,
+        max_shards: int | None = None,
+        worker_name: str = "",
+        supervised: bool = False,
+        **more: Any,
+    ) -> None:
+        self._options = options or WorkerOptions(
+            device=device, threads=threads, max_shards=max_shards or 0
+        )
+        self._name = worker_name or heartbeat.worker_name()
+        self._supervised = supervised
         self._open = ExitStack()
-        super().__init__(worker, **options)
+        super().__init__(worker, **more)
 
     def create(self, worker: Any) -> None:
         """Prepare everything that a shard needs; raises as `run_worker`."""
@@ -135,7 +141,12 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         logs.for_process(worker=self._name)
         app: Celery = worker.app
         settings: Settings = app.settings
-        _choose_queues(app, _prepare_torch(self._options))
+        queues = app.amqp.queues
+        # without an accelerator it serves no queues for accelerators
+        here = queues_for(settings, _prepare_torch(self._options))
+        chosen = [name for name in queues.consume_from if name in here]
+        if chosen and len(chosen) < len(queues.consume_from):
+            queues.select(chosen)
         db = self._open.enter_context(open_database(settings.database_url))
         free_dead(db)  # what workers of this host left that were killed with their supervisor
         app.on_refused = self._open.enter_context(RefusalCounts(db)).note
@@ -158,7 +169,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             name=self._name,
             device=device,
             devices=self._options.crew,
-            closing=partial(_close, self._options.close or _by_duty, settings.database_url),
+            closing=partial(_close, self._options.close, settings.database_url),
         )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)
@@ -168,22 +179,16 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         worker_ready.connect(self._ready, weak=False)
         task_revoked.connect(self._shard_task.on_revoked, weak=False)
         self._bench, self._leave = bench, pool.leave
-        self._idle = self._idle_watch(app, db, turns, pool)
-
-    def _idle_watch(
-        self, app: Celery, db: Database, turns: FairTurns, pool: DevicePool
-    ) -> IdleWatch | None:
-        sweep = self._options.sweep
-        if self._options.until_idle is None or sweep is None:
-            return None
-        return IdleWatch(
-            linger=self._options.until_idle,
-            in_hand=lambda: pool.in_hand,
-            connected=app.connected.is_set,
-            waits=partial(turns.any_waits, db, self._name),
-            sweep=partial(sweep, db, app.settings),
-            end=pool.leave,
-        )
+        self._idle: IdleWatch | None = None
+        if self._options.until_idle is not None and self._options.sweep is not None:
+            self._idle = IdleWatch(
+                linger=self._options.until_idle,
+                in_hand=lambda: pool.in_hand,
+                connected=app.connected.is_set,
+                waits=partial(turns.any_waits, db, self._name),
+                sweep=partial(self._options.sweep, db, settings),
+                end=pool.leave,
+            )
 
     def start(self, worker: Any) -> None:
         """All is prepared already; the next step waits for the broker."""
@@ -239,13 +244,6 @@ class BrokerStep(bootsteps.StartStopStep):  # type: ignore[misc]
         """It is lost, or the worker ends."""
         if state.should_stop in (None, False):
             consumer.app.connected.clear()
-
-
-#: names of the options that Celery hands on to the step
-_OPTIONS = (
-    *("device", "threads", "max_shards", "neighbours", "crew", "until_idle"),
-    *("close", "sweep"),
-)
 
 
 class ShardTask:
@@ -331,15 +329,6 @@ def _report_end(task: Task, end: str) -> None:
             task.send_event("task-rejected", requeue=end == "stopped")
     except (OperationalError, OSError):  # nobody hears of it
         log.debug("no event for the end of task %s", task.request.id)
-
-
-def _choose_queues(app: Celery, kind: DeviceClass) -> None:
-    """Without an accelerator, serve no queues for accelerators."""
-    queues = app.amqp.queues
-    here = queues_for(app.settings, kind)
-    chosen = [name for name in queues.consume_from if name in here]
-    if chosen and len(chosen) < len(queues.consume_from):
-        queues.select(chosen)
 
 
 def _prepare_torch(options: WorkerOptions) -> DeviceClass:

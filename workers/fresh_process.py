@@ -39,27 +39,21 @@ _ENDS = ("done", "tried")  #: of items
 _MAIN = "import sys; from workers.fresh_process import serve; serve(int(sys.argv[1]))"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Death:
-    """The death of a fresh process, or that it hung."""
-
-    cause: str
-    items: tuple[str, ...]  #: ids of those that it computed
-    traceback: str = ""  #: where it hung, if it could say
-    accuses: bool = False  #: it died in the trial of one item, after the canary had passed
-    convicts: bool = False  #: another process did the same
-
-
 class FreshProcessDiedError(InfrastructureError):
-    """A fresh process died, hung or never began."""
+    """A fresh process died, hung or never began; `items` are the ids of those that it computed."""
 
-    def __init__(self, death: Death) -> None:
-        super().__init__(death.cause)
-        self.death = death
+    def __init__(
+        self, cause: str, items: tuple[str, ...], traceback: str = "", *, accuses: bool = False
+    ) -> None:
+        super().__init__(cause)
+        self.items = items
+        self.traceback = traceback  #: where it hung, if it could say
+        self.accuses = accuses  #: it died in the trial of one item, after the canary had passed
+        self.convicts = False  #: another process did the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class ShardJob:
     """The shard that the process computes, and the settings."""
 
     plan: AuditPlan
@@ -71,7 +65,7 @@ class Job:
     logged: logs.Carried = field(default_factory=logs.carried)
 
 
-def computed(job: Job, observer: Observer, alive: Callable[[], None]) -> ShardResult:
+def computed(job: ShardJob, observer: Observer, alive: Callable[[], None]) -> ShardResult:
     """The result of a shard, from a fresh process; `alive` is called while that is watched.
 
     Raises FreshProcessDiedError, Stopped where the observer requests it, and as `compute` does.
@@ -79,20 +73,20 @@ def computed(job: Job, observer: Observer, alive: Callable[[], None]) -> ShardRe
     try:
         return _Trial(job, observer, alive).result()
     except FreshProcessDiedError as died:
-        if not died.death.accuses:
+        if not died.accuses:
             raise
-        first = died.death
+        first = died.items
     try:
         return _Trial(job, observer, alive).result()
     except FreshProcessDiedError as died:
-        again = died.death.accuses and died.death.items == first.items
-        raise FreshProcessDiedError(replace(died.death, convicts=again)) from None
+        died.convicts = died.accuses and died.items == first
+        raise
 
 
 class _Trial:
     """One fresh process, as its parent sees it."""
 
-    def __init__(self, job: Job, observer: Observer, alive: Callable[[], None]) -> None:
+    def __init__(self, job: ShardJob, observer: Observer, alive: Callable[[], None]) -> None:
         self._job, self._observer, self._alive = job, observer, alive
         self._items: tuple[str, ...] = ()
         self._passed = False  #: an item went through by itself
@@ -152,9 +146,7 @@ class _Trial:
 
     def _died(self, cause: str, traceback: str = "") -> FreshProcessDiedError:
         accuses = self._on_trial and self._passed and bool(self._items)
-        return FreshProcessDiedError(
-            Death(cause=cause, items=self._items, traceback=traceback, accuses=accuses)
-        )
+        return FreshProcessDiedError(cause, self._items, traceback, accuses=accuses)
 
 
 def _limit_after(kind: str, limit: float, deadline: float) -> float:
@@ -177,7 +169,7 @@ def serve(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # its parent ends it
         signal.signal(number, signal.SIG_IGN)
     pipe = Connection(descriptor)
-    job: Job = pipe.recv()
+    job: ShardJob = pipe.recv()
     logs.join(job.logged)
     reporter = _Reporter(pipe, job.deadline)
     threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
@@ -193,7 +185,7 @@ def _end_with_parent(pipe: Connection) -> None:
     os._exit(0)
 
 
-def _computed(job: Job, reporter: "_Reporter") -> ShardResult:
+def _computed(job: ShardJob, reporter: "_Reporter") -> ShardResult:
     import torch
 
     from transexplain.explaining.item_loop import Silent
@@ -209,7 +201,7 @@ def _computed(job: Job, reporter: "_Reporter") -> ShardResult:
     return compute(job.plan, job.shard, model, observer=reporter, caution=job.caution)()
 
 
-def _tried(job: Job) -> Iterator[tuple[str, int]]:
+def _tried(job: ShardJob) -> Iterator[tuple[str, int]]:
     """The ids and rows of the canary and the accused, in the order of their trials."""
     caution, shard = job.caution, job.shard
     if not caution.accused:
@@ -242,20 +234,16 @@ class _Reporter:
             self._pipe.send((kind, content))
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
-        """Report the items of a batch."""
         self.report("batch", tuple(item_ids))
 
     def check_started(self, item_ids: Sequence[str]) -> None:
-        """Report the items of an exactness check."""
         self.report("check", tuple(item_ids))
 
     def item_done(self, *item_ids: str) -> None:
-        """Report items that are computed."""
         self.report("done", item_ids)
 
     def should_stop(self) -> bool:
-        """Never: the parent ends this process."""
-        return False
+        return False  # the parent ends this process
 
     def _watch(self) -> None:
         while self._naps * _POLL <= self._limit:

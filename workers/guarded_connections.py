@@ -28,7 +28,14 @@ from redis.exceptions import ResponseError
 
 from transexplain.errors import ConfigurationError
 from workers import message_guard
-from workers.message_guard import Refusal, shown
+from workers.message_guard import (
+    Refusal,
+    frame_of,
+    read_control,
+    read_control_frame,
+    read_message,
+    shown,
+)
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +70,6 @@ class _Mending:
     on_refused: OnRefused
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
-        """Do as the client's method does."""
         execute = super().execute_command  # type: ignore[misc]
         try:
             return execute(*args, **options)
@@ -93,7 +99,6 @@ class _RedisPipeline(_Mending, redis.PrefixedRedisPipeline):  # type: ignore[mis
         super().__init__(*args, **kwargs)
 
     def execute(self, raise_on_error: bool = True) -> Any:
-        """Do as the client's method does."""
         commands = list(self.command_stack)
         try:
             return super().execute(raise_on_error)
@@ -112,7 +117,6 @@ class _RedisClient(_Mending, redis.PrefixedStrictRedis):  # type: ignore[misc]  
         super().__init__(*args, **kwargs)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> _RedisPipeline:
-        """A pipeline with the same guard."""
         return _RedisPipeline(
             *(self.connection_pool, self.response_callbacks, transaction, shard_hint),
             global_keyprefix=self.global_keyprefix,
@@ -125,20 +129,12 @@ class _RedisClient(_Mending, redis.PrefixedStrictRedis):  # type: ignore[misc]  
             return answer
         key, frame = answer
         queue, _, priority = key.decode().partition(redis.Channel.sep)
-        reframed = _reframed(queue, frame, priority)
-        if isinstance(reframed, Refusal):
-            self.on_refused(reframed)  # this answer removed it from the queue
+        is_control = message_guard.is_control(queue)
+        read = read_control_frame(queue, frame) if is_control else message_guard.read_frame(frame)
+        if isinstance(read, Refusal):
+            self.on_refused(read)  # this answer removed it from the queue
             return None
-        return key, reframed
-
-
-def _reframed(queue: str, frame: bytes, priority: str) -> bytes | Refusal:
-    if message_guard.is_control(queue):
-        return message_guard.read_control_frame(queue, frame)
-    read = message_guard.read_frame(frame)
-    if isinstance(read, Refusal):
-        return read
-    return message_guard.frame_of(read, queue, int(priority or 0))
+        return key, frame_of(read, queue, int(priority or 0))
 
 
 class _RedisQoS(redis.QoS):  # type: ignore[misc]
@@ -190,12 +186,13 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
         payload = super()._handle_message(client, r)
         if payload["type"] not in (b"message", b"pmessage", "message", "pmessage"):
             return payload
-        exchange = bytes_to_str(payload["channel"]).rpartition("/")[0] or payload["channel"]
-        read = message_guard.read_control_frame(bytes_to_str(exchange), payload["data"])
+        channel = bytes_to_str(payload["channel"])
+        exchange = channel.rpartition("/")[0] or channel
+        read = read_control_frame(exchange, payload["data"])
         if isinstance(read, Refusal):
             self.on_refused(read)
-            read = b""
-        return {**payload, "data": read}
+            return {**payload, "data": b""}
+        return {**payload, "data": frame_of(read, exchange)}
 
     def _get_client(self) -> Any:
         super()._get_client()  # refuses an old driver
@@ -221,37 +218,13 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
         self, queue: str = "", *args: Any, callback: Any = None, **kwargs: Any
     ) -> Any:
         """Consume as py-amqp does; `callback` is not called with refused deliveries."""
-        is_control = message_guard.is_control(queue)
-        deliver = (
-            partial(self._deliver_control, callback, queue)
-            if is_control
-            else partial(self._deliver, callback)
-        )
+        deliver = partial(self._deliver, callback, queue)
         return super().basic_consume(queue, *args, callback=deliver, **kwargs)
 
-    def _deliver_control(self, callback: Callable[[Any], None], queue: str, message: Any) -> None:
-        sent = message.properties
-        read = message_guard.read_control(
-            queue,
-            message.body or b"",
-            content_type=sent.get("content_type"),
-            content_encoding=sent.get("content_encoding"),
-            headers=sent.get("application_headers"),
-        )
-        if isinstance(read, Refusal):
-            self.connection.on_refused(read)  # its sender wants no acknowledgement
-            return
-        message.body = read.body
-        message.properties = {
-            "content_type": message_guard.JSON,
-            "content_encoding": message_guard.UTF_8,
-            "application_headers": read.headers,
-        }
-        callback(message)
-
-    def _deliver(self, callback: Callable[[Any], None], message: Any) -> None:
-        sent = message.properties
-        read = message_guard.read_message(
+    def _deliver(self, callback: Callable[[Any], None], queue: str, message: Any) -> None:
+        sent, is_control = message.properties, message_guard.is_control(queue)
+        check = partial(read_control, queue) if is_control else read_message
+        read = check(
             message.body or b"",
             content_type=sent.get("content_type"),
             content_encoding=sent.get("content_encoding"),
@@ -259,14 +232,15 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
         )
         if isinstance(read, Refusal):
             self.connection.on_refused(read)
-            self.basic_ack(message.delivery_tag)
+            if not is_control:  # who sends a command wants no acknowledgement
+                self.basic_ack(message.delivery_tag)
             return
-        message.body = message_guard.body_of(read)
+        message.body = read.body
         message.properties = {
-            "content_type": "application/json",
-            "content_encoding": "utf-8",
-            "application_headers": message_guard.headers_of(read),
-            "correlation_id": read.task_id,
+            "content_type": message_guard.JSON,
+            "content_encoding": message_guard.UTF_8,
+            "application_headers": read.headers,
+            **read.properties,
         }
         callback(message)
 
@@ -374,14 +348,14 @@ class Connection(kombu.Connection):  # type: ignore[misc]
 
     def Pool(self, limit: int | None = None, **kwargs: Any) -> ConnectionPool:  # noqa: N802
         """A pool of guarded connections: what sends messages takes its connection there."""
-        return _Pool(self, limit, **kwargs)
+        return _RedisPool(self, limit, **kwargs)
 
 
 class _PooledConnection(PooledConnection, Connection):  # type: ignore[misc]
     """A guarded connection of a pool."""
 
 
-class _Pool(ConnectionPool):  # type: ignore[misc]
+class _RedisPool(ConnectionPool):  # type: ignore[misc]
     def new(self) -> _PooledConnection:
         return _PooledConnection(self, **dict(self.connection._info(resolve=False)))
 

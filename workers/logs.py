@@ -50,7 +50,7 @@ def configure(form: Format) -> None:
     """
     handler = logging.StreamHandler()
     handler.addFilter(_add_fields)
-    formatter = _json() if form == "json" else _Text()
+    formatter = _json() if form == "json" else _TextFormatter()
     handler.setFormatter(formatter)
     _process.form, _process.formatter = form, formatter
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -62,12 +62,8 @@ def for_process(**known: Any) -> None:
     _process.fields.update(known)
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """The logging of this process, for a process that works for it."""
-
-    form: Format | None
-    fields: Mapping[str, Any]
+#: the logging of a process, for one that works for it: its form, and fields of every line
+Carried = tuple[Format | None, Mapping[str, Any]]
 
 
 def known() -> dict[str, Any]:
@@ -77,14 +73,15 @@ def known() -> dict[str, Any]:
 
 def carried() -> Carried:
     """The `Carried` of this process, for a process that it begins."""
-    return Carried(_process.form, known())
+    return _process.form, known()
 
 
-def join(fields: Carried) -> None:
+def join(carried: Carried) -> None:
     """Log as the process that gave this: in its form, with its fields."""
-    if fields.form is not None:
-        configure(fields.form)
-    for_process(**fields.fields)
+    form, known = carried
+    if form is not None:
+        configure(form)
+    for_process(**known)
 
 
 def last_line(message: str) -> str | None:
@@ -148,7 +145,7 @@ def _json() -> logging.Formatter:
 _RESERVED = tuple(vars(logging.makeLogRecord({})))
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 

@@ -13,7 +13,6 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Annotated, Any, Literal, Self, get_args
 from uuid import uuid4
 
@@ -59,6 +58,39 @@ class ShardMessage:
     shard_index: int
     task_id: str  #: of the message, for Celery and its logs
 
+    @property
+    def body(self) -> bytes:
+        """The body of a message that says this and nothing else."""
+        return msgspec.json.encode(((self.run_id, self.shard_index), {}, {}))
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """The headers of such a message."""
+        return {
+            "task": TASK,
+            "id": self.task_id,
+            "argsrepr": repr((self.run_id, self.shard_index)),  # for Celery's log lines
+            "kwargsrepr": "{}",
+        }
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What else Celery needs."""
+        return {"correlation_id": self.task_id}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ControlMessage:
+    """A command, a reply or an event, as it may be handed on."""
+
+    body: bytes
+    headers: dict[str, Any]
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Celery needs none."""
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
@@ -73,6 +105,12 @@ class Refusal:
 
 def read_frame(frame: bytes) -> ShardMessage | Refusal:
     """The message in one entry of a Redis queue, or why it is refused; raises nothing."""
+    opened = _opened(frame)
+    return opened if isinstance(opened, Refusal) else read_message(**opened)
+
+
+def _opened(frame: bytes) -> dict[str, Any] | Refusal:
+    """The arguments of `read_message` and `read_control` in an entry of a Redis queue."""
     if len(frame) > LIMIT:
         return too_large(frame, len(frame))
     try:
@@ -80,12 +118,12 @@ def read_frame(frame: bytes) -> ShardMessage | Refusal:
         body = base64.b64decode(envelope.body, validate=True)
     except UNREADABLE as error:
         return Refusal(reason="envelope", detail=f"{_line(error)}; it begins {shown(frame)}")
-    return read_message(
-        body,
-        content_type=envelope.content_type,
-        content_encoding=envelope.content_encoding,
-        headers=envelope.headers,
-    )
+    return {
+        "body": body,
+        "content_type": envelope.content_type,
+        "content_encoding": envelope.content_encoding,
+        "headers": envelope.headers,
+    }
 
 
 def read_kept(delivery: bytes) -> ShardMessage | Refusal:
@@ -107,17 +145,10 @@ def read_message(
 
     The other arguments are what the sender wrote, of whatever type, or None.
     """
-    if len(body) > LIMIT:
-        return too_large(body, len(body))
-    if not isinstance(headers, Mapping):
-        return Refusal(reason="envelope", detail="it has no table of headers")
-    if headers.get("compression") is not None:
-        return Refusal(
-            reason="compressed", detail=f"by {shown(headers['compression'])}; ours never are"
-        )
-    if (content_type, content_encoding) != (JSON, UTF_8):
-        detail = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
-        return Refusal(reason="content-type", detail=detail)
+    against = _against(body, content_type, content_encoding, headers)
+    if against is not None:
+        return against
+    assert isinstance(headers, Mapping)
     task_id = headers.get("id")
     if headers.get("task") != TASK:
         return Refusal(reason="task", detail=f"{shown(headers.get('task'))} is not {TASK}")
@@ -131,38 +162,41 @@ def read_message(
     return _read_body(body, task_id)
 
 
-def body_of(message: ShardMessage) -> bytes:
-    """The body of a message that says this and nothing else."""
-    return msgspec.json.encode(((message.run_id, message.shard_index), {}, {}))
+def _against(
+    body: bytes, content_type: object, content_encoding: object, headers: object
+) -> Refusal | None:
+    """The reason to refuse a message, of any kind, before its body is decoded."""
+    if len(body) > LIMIT:
+        return too_large(body, len(body))
+    if not isinstance(headers, Mapping):
+        return Refusal(reason="envelope", detail="it has no table of headers")
+    if (codec := headers.get("compression")) is not None:
+        return Refusal(reason="compressed", detail=f"by {shown(codec)}; ours never are")
+    if (content_type, content_encoding) != (JSON, UTF_8):
+        detail = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
+        return Refusal(reason="content-type", detail=detail)
+    return None
 
 
-def headers_of(message: ShardMessage) -> dict[str, Any]:
-    """The headers of such a message."""
-    return {
-        "task": TASK,
-        "id": message.task_id,
-        "argsrepr": repr((message.run_id, message.shard_index)),  # for Celery's log lines
-        "kwargsrepr": "{}",
+def frame_of(message: ShardMessage | ControlMessage, queue: str, priority: int = 0) -> bytes:
+    """A message as an entry of this Redis queue, to which it would be restored."""
+    properties = {
+        **message.properties,
+        "body_encoding": "base64",
+        # kombu keeps what is not acknowledged under this tag: the sender must not choose it
+        "delivery_tag": str(uuid4()),
+        "delivery_info": {"exchange": "", "routing_key": queue},
+        "priority": priority,
     }
-
-
-def frame_of(message: ShardMessage, queue: str, priority: int = 0) -> bytes:
-    """Such a message as an entry of this Redis queue, to which it would be restored."""
-    envelope = {
-        "body": base64.b64encode(body_of(message)).decode(),
-        "content-encoding": UTF_8,
-        "content-type": JSON,
-        "headers": headers_of(message),
-        "properties": {
-            "correlation_id": message.task_id,
-            "body_encoding": "base64",
-            # kombu keeps what is not acknowledged under this tag: the sender must not choose it
-            "delivery_tag": str(uuid4()),
-            "delivery_info": {"exchange": "", "routing_key": queue},
-            "priority": priority,
-        },
-    }
-    return msgspec.json.encode(envelope)
+    return msgspec.json.encode(
+        {
+            "body": base64.b64encode(message.body).decode(),
+            "content-encoding": UTF_8,
+            "content-type": JSON,
+            "headers": message.headers,
+            "properties": properties,
+        }
+    )
 
 
 class _Properties(msgspec.Struct):
@@ -249,12 +283,7 @@ class RefusalCounts:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(_LAST_WRITE)
 
@@ -305,14 +334,6 @@ _HEADERS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ControlMessage:
-    """A command, a reply or an event, as it may be handed on."""
-
-    body: bytes
-    headers: dict[str, Any]
-
-
 class _ReplyTo(msgspec.Struct):
     exchange: str
     routing_key: str
@@ -340,15 +361,10 @@ def read_control(
     name: str, body: bytes, *, content_type: object, content_encoding: object, headers: object
 ) -> ControlMessage | Refusal:
     """The message in the queue or exchange of this name, or why it is refused; raises nothing."""
-    if len(body) > LIMIT:
-        return too_large(body, len(body))
-    if not isinstance(headers, Mapping):
-        return Refusal(reason="envelope", detail="it has no table of headers")
-    if headers.get("compression") is not None:
-        return Refusal(reason="compressed", detail="remote control never is")
-    if (content_type, content_encoding) != (JSON, UTF_8):
-        coding = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
-        return Refusal(reason="content-type", detail=coding)
+    against = _against(body, content_type, content_encoding, headers)
+    if against is not None:
+        return against
+    assert isinstance(headers, Mapping)
     is_command = name.endswith(_MAILBOX) and ".reply." not in name
     try:
         content: Any = msgspec.json.decode(body, type=_Command if is_command else _Content)
@@ -366,38 +382,7 @@ def read_control(
     return ControlMessage(body=msgspec.json.encode(content), headers=kept)
 
 
-def read_control_frame(name: str, frame: bytes) -> bytes | Refusal:
-    """The same of an entry in Redis, written again."""
-    if len(frame) > LIMIT:
-        return too_large(frame, len(frame))
-    try:
-        envelope = msgspec.json.decode(frame, type=Envelope)
-        body = base64.b64decode(envelope.body, validate=True)
-    except UNREADABLE as error:
-        return Refusal(reason="envelope", detail=f"{shown(str(error))}; it begins {shown(frame)}")
-    read = read_control(
-        name,
-        body,
-        content_type=envelope.content_type,
-        content_encoding=envelope.content_encoding,
-        headers=envelope.headers,
-    )
-    return read if isinstance(read, Refusal) else _frame(name, read)
-
-
-def _frame(name: str, message: ControlMessage) -> bytes:
-    encoding: Literal["base64"] = "base64"
-    return msgspec.json.encode(
-        {
-            "body": base64.b64encode(message.body).decode(),
-            "content-encoding": UTF_8,
-            "content-type": JSON,
-            "headers": message.headers,
-            "properties": {
-                "body_encoding": encoding,
-                "delivery_tag": str(uuid4()),
-                "delivery_info": {"exchange": "", "routing_key": name},
-                "priority": 0,
-            },
-        }
-    )
+def read_control_frame(name: str, frame: bytes) -> ControlMessage | Refusal:
+    """The same of an entry in Redis."""
+    opened = _opened(frame)
+    return opened if isinstance(opened, Refusal) else read_control(name, **opened)

@@ -4,9 +4,8 @@ import gc
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from transexplain.errors import ModelLoadError
 from transexplain.types.plans import SPREAD, ModelRef
@@ -19,8 +18,7 @@ SHARE = 0.5
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     """The key of a model in the cache: its bytes, wherever they are stored."""
 
     content: str
@@ -76,26 +74,23 @@ class ModelCache:
             ModelLoadError: it cannot be loaded, or is not the one that the plan was made with.
         """
         with self._loading:
-            return self._get(ref)
+            key = self._key(ref)
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key][0]
+            model = self._load(ref, key)
+            if ref.digest and model.ref.digest != ref.digest:
+                raise ModelLoadError(
+                    f"model {ref.source!r} has changed since the run was planned "
+                    f"(digest {model.ref.digest[:12]}, planned {ref.digest[:12]}); submit a new run"
+                )
+            self.put(ref, model)
+            return model
 
     def clear(self) -> None:
         """Let all models go: another process needs the memory."""
         self._held.clear()
         _free()
-
-    def _get(self, ref: ModelRef) -> "LoadedModel":
-        key = self._key(ref)
-        if key in self._held:
-            self._held.move_to_end(key)
-            return self._held[key][0]
-        model = self._load(ref, key)
-        if ref.digest and model.ref.digest != ref.digest:
-            raise ModelLoadError(
-                f"model {ref.source!r} has changed since the run was planned "
-                f"(digest {model.ref.digest[:12]}, planned {ref.digest[:12]}); submit a new run"
-            )
-        self.put(ref, model)
-        return model
 
     def _load(self, ref: ModelRef, key: _Key) -> "LoadedModel":
         from torch import OutOfMemoryError

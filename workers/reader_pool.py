@@ -13,36 +13,28 @@ import queue
 import signal
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import MutableSequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, MutableSequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing import connection as connections
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 from transexplain.errors import InfrastructureError
-from transexplain.types.plans import GENERATED
+from transexplain.store.runs import Claim
+from transexplain.types.plans import GENERATED, AuditPlan
 from workers import logs, reader_process, tracing
 from workers.heartbeat import START_DEADLINE
-from workers.reader_process import Receiver
-
-if TYPE_CHECKING:
-    from transexplain.explaining.reading import Entry, Part, ReadingJob
-from collections import deque
-from collections.abc import Callable, Iterator
-from itertools import chain
-from typing import TYPE_CHECKING
-
-from transexplain.store.runs import Claim
-from transexplain.types.plans import AuditPlan
+from workers.reader_process import PipeReceiver
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
-    from transexplain.explaining.reading import Entry
+    from transexplain.explaining.explain_request import Entry
+    from transexplain.explaining.reading import ReadingJob, ReadPart
     from transexplain.models.loaded_model import LoadedModel
-
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +74,7 @@ class ReaderDiedError(InfrastructureError):
 class _Task:
     key: str
     job: bytes
-    part: "Part"
+    part: "ReadPart"
     future: "Future[list[Entry]]"
     context: Context  #: of the caller, for its log lines and spans
 
@@ -95,7 +87,7 @@ class ReaderPool:
         self._thread = ThreadPoolExecutor(1, "shard-reader")
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._jobs: OrderedDict[str, tuple[ReadingJob, bytes | None]] = OrderedDict()
-        self._readers = [_Reader(self._tasks, item_deadline) for _ in range(processes)]
+        self._readers = [_ReaderThread(self._tasks, item_deadline) for _ in range(processes)]
         for reader in self._readers:
             reader.start()
 
@@ -112,7 +104,7 @@ class ReaderPool:
         while len(self._jobs) > _KEPT:
             self._jobs.popitem(last=False)
 
-    def read(self, key: str, part: "Part") -> "Future[list[Entry]]":
+    def read(self, key: str, part: "ReadPart") -> "Future[list[Entry]]":
         """The entries of a part, soon; raises ReaderDiedError, or as `reading.read_part`."""
         job, sent = self._jobs[key]
         if sent is None:
@@ -132,7 +124,7 @@ class ReaderPool:
 _KEPT = 3  #: jobs
 
 
-def _read_here(job: "ReadingJob", part: "Part") -> "list[Entry]":
+def _read_here(job: "ReadingJob", part: "ReadPart") -> "list[Entry]":
     from transexplain.explaining.reading import read_part
 
     with tracing.span("read", items=part.shard.stop - part.shard.start):
@@ -150,7 +142,7 @@ def _sent(job: "ReadingJob") -> bytes | None:
         return None
 
 
-class _Reader(threading.Thread):
+class _ReaderThread(threading.Thread):
     """One process and the thread that hands it its parts."""
 
     def __init__(self, tasks: "queue.SimpleQueue[_Task | None]", deadline: float) -> None:
@@ -167,7 +159,6 @@ class _Reader(threading.Thread):
         self._ended = False
 
     def run(self) -> None:
-        """Serve tasks until there is a None."""
         try:
             self._begin()
         except Exception as error:  # noqa: BLE001 - tried again and reported at the first request
@@ -184,7 +175,6 @@ class _Reader(threading.Thread):
         self.end()
 
     def end(self) -> None:
-        """Kill the process."""
         self._ended = True
         process = self._process
         if process is not None and process.pid is not None:
@@ -241,7 +231,7 @@ class _Reader(threading.Thread):
         self._hand = self._context.RawArray("d", [reader_process.NOBODY, 0.0])
         self._known = []
         self._pipe, theirs = self._context.Pipe()
-        self._arrays = Receiver(self._pipe)
+        self._arrays = PipeReceiver(self._pipe)
         process = self._context.Process(
             target=reader_process.serve,
             args=(theirs, self._hand, self._deadline, logs.carried()),
@@ -292,14 +282,6 @@ def _kill(process: multiprocessing.Process) -> None:
 _STOP_POLL = 0.25  # seconds between two looks whether to stop
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
-    """A callback while the device waits for items."""
-
-    should_stop: Callable[[], bool] = lambda: False
-    moved: Callable[[], None] = lambda: None  #: it waits for a process that is watched
-
-
 class ReadAhead:
     """The entries of a shard in order; a pool reads the next ones while the device computes.
 
@@ -316,13 +298,15 @@ class ReadAhead:
         model: "LoadedModel",
         meter: WorkMeter,
         *,
-        waiting: "Waiting | None" = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
+        """`moved` is called while the device waits for a process that is watched."""
         from transexplain.explaining.explain_request import read_together
         from transexplain.explaining.reading import PART, ReadingJob, parts_of
 
         self._readers, self._meter, self._key = readers, meter, claim.run_id
-        self._waiting = waiting or Waiting()
+        self._should_stop, self._moved = should_stop, moved
         job = ReadingJob.of(plan, model, by_reference=readers.processes > 0)
         readers.prepare(self._key, job)
         self._watched = readers.watches(self._key)
@@ -363,7 +347,7 @@ class ReadAhead:
                 except TimeoutError:
                     if future.done():
                         raise
-                if self._waiting.should_stop():
+                if self._should_stop():
                     raise Stopped
                 if self._watched:  # what hangs is found by who watches the process
-                    self._waiting.moved()
+                    self._moved()

@@ -5,35 +5,30 @@ sent to the process group: its parent finishes the batch first. Where it hangs a
 to end it, it ends itself.
 """
 
+import faulthandler
+import math
 import mmap
+import multiprocessing
 import os
+import pickle
+import signal
+import sys
+import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
+from contextlib import suppress
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from transexplain.explaining.reading import Entry
-import faulthandler
-import math
-import multiprocessing
-import pickle
-import signal
-import sys
-import threading
-from collections.abc import MutableSequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
-
 from transexplain.text.error_frames import keep_frames
 from workers import logs
 
 if TYPE_CHECKING:
-    from transexplain.explaining.reading import Entry, Part
-
+    from transexplain.explaining.explain_request import Entry
+    from transexplain.explaining.reading import ReadPart
 
 _ALIGNED = 64  # bytes: where arrays begin
 _SPARE = 2  #: free pieces of memory that are kept
@@ -49,7 +44,7 @@ class Sender:
         self._next = 0
 
     def released(self, numbers: Sequence[int]) -> None:
-        """Take back pieces of memory, as `Receiver.free` names them."""
+        """Take back pieces of memory, as `PipeReceiver.free` names them."""
         self._free.update(numbers)
 
     def send(self, entries: "Sequence[Entry]") -> None:
@@ -97,7 +92,7 @@ class Sender:
         return descriptor
 
 
-class Receiver:
+class PipeReceiver:
     """Receives what a `Sender` at the other end of a pipe sends, and says what is free again."""
 
     def __init__(self, connection: Connection) -> None:
@@ -161,9 +156,7 @@ def serve(
     """
     if logged is not None:
         logs.join(logged)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    follow_parent()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     import torch
 
@@ -206,7 +199,7 @@ def _job(content: bytes) -> Any:
     return job
 
 
-def _answer(job: Any, part: "Part", hand: MutableSequence[float]) -> "list[Entry] | Exception":
+def _answer(job: Any, part: "ReadPart", hand: MutableSequence[float]) -> "list[Entry] | Exception":
     """The entries of a part, or why there are none: raised in the process that requested them."""
     from transexplain.explaining.reading import read_part
 
@@ -236,11 +229,23 @@ def portable(error: Exception) -> Exception:
     return other
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(0)
+def follow_parent(
+    ignored: Sequence[signal.Signals] = (signal.SIGINT, signal.SIGTERM),
+    last: signal.Signals | None = None,
+) -> None:
+    """Leave signals to the parent process, and end with it: at once, or by the signal `last`."""
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            if last is None:
+                os._exit(0)
+            os.kill(os.getpid(), last)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
 def context() -> Any:

@@ -1,15 +1,13 @@
 """The work on one shard: prepared where there is time, computed, and its result made."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transexplain.auditing.text_redaction import Guard, guard_of
-from transexplain.data.attribution_files import read_attributions
+from transexplain.auditing.text_redaction import TextGuard, guard_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import InfrastructureError
-from transexplain.methods.learned_facts import check_explainers
+from transexplain.methods.explainer_files import check_explainers
 from transexplain.types.observer import Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers.model_cache import ModelCache
@@ -30,21 +28,13 @@ def model_for(plan: AuditPlan, models: ModelCache) -> "LoadedModel | None":
     return None if plan.task == "imported" else models.get(plan.model)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedShard:
-    """A shard whose first batch is ready for the device."""
-
-    guard: Guard | None
-    stages: "StagedShard"
-
-    def close(self) -> None:
-        """Nobody computes it, or it is computed already."""
-        self.stages.close()
+#: a shard whose first batch is ready for the device, to be closed; and what keeps its texts back
+Prepared = tuple[TextGuard | None, "StagedShard"]
 
 
 def prepare(
     plan: AuditPlan, shard: Shard, model: "LoadedModel", *, caution: Caution, items: "Given"
-) -> PreparedShard:
+) -> Prepared:
     """Prepare the items for `compute`, in any thread; not for an evaluation. Raises as it does."""
     from transexplain.auditing.explained_shard import StagedShard
 
@@ -57,7 +47,7 @@ def prepare(
         except BaseException:
             stages.close()
             raise
-    return PreparedShard(guard, stages)
+    return guard, stages
 
 
 def compute(
@@ -68,7 +58,7 @@ def compute(
     observer: Observer,
     caution: Caution,
     items: "Given" = None,
-    prepared: PreparedShard | None = None,
+    prepared: Prepared | None = None,
 ) -> "Unfinished":
     """The device's part of one shard; what it returns makes the result as it may be stored.
 
@@ -76,14 +66,16 @@ def compute(
     `explain_shard` and `guard_of`; where the plan keeps texts out of the store, errors do not tell
     their items.
     """
-    guard = guard_of(plan) if prepared is None else prepared.guard
+    guard, stages = (guard_of(plan), None) if prepared is None else prepared
     with _without_text(guard):
-        if prepared is not None:
-            unfinished = prepared.stages.compute(observer)
-        else:
-            if guard is not None:
-                items = guard.read(_read(plan, shard, model) if items is None else items)
-            unfinished = _computed(plan, shard, model, observer, caution, items)
+        if guard is not None and stages is None:
+            source: Any = items
+            if source is None and model is None:
+                from transexplain.data.attribution_files import read_attributions
+
+                source = read_attributions(plan, shard)
+            items = guard.read(read_shard(plan.dataset, shard) if source is None else source)
+        unfinished = _computed(plan, shard, model, observer, caution, items, stages)
     if guard is None:
         return unfinished
 
@@ -95,7 +87,7 @@ def compute(
 
 
 @contextmanager
-def _without_text(guard: Guard | None) -> Iterator[None]:
+def _without_text(guard: TextGuard | None) -> Iterator[None]:
     """A block whose errors do not tell what they were about, where a guard keeps that."""
     from transexplain.explaining import Stopped
 
@@ -117,19 +109,16 @@ def _computed(
     observer: Observer,
     caution: Caution,
     items: Any,
+    stages: "StagedShard | None",
 ) -> "Unfinished":
+    from transexplain.auditing.explained_shard import StagedShard, evaluate_shard, import_shard
+
+    if stages is not None:
+        return stages.compute(observer)
+    if model is not None and plan.task != "evaluation":
+        return StagedShard(plan, shard, model, caution=caution, items=items).compute(observer)
     if model is None:
-        from transexplain.auditing.explained_shard import import_shard
-
         result = import_shard(plan, shard, observer=observer, items=items)
-        return lambda: result
-    from transexplain.auditing.explained_shard import StagedShard, evaluate_shard
-
-    if plan.task == "evaluation":
+    else:
         result = evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-        return lambda: result
-    return StagedShard(plan, shard, model, caution=caution, items=items).compute(observer)
-
-
-def _read(plan: AuditPlan, shard: Shard, model: "LoadedModel | None") -> Iterable[Any]:
-    return read_attributions(plan, shard) if model is None else read_shard(plan.dataset, shard)
+    return lambda: result

@@ -5,7 +5,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from transexplain.types.plans import SPREAD
 from workers.device_worker import WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
 from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, PATIENCE
+from workers.reader_process import follow_parent
 
 log = logging.getLogger(__name__)
 
@@ -225,20 +225,12 @@ def _misses_a_server(place: _Place) -> bool:
 
 
 def _child(settings: Settings, options: WorkerOptions, work: Work) -> None:
-    # Ctrl-C reaches the whole group of processes; the supervisor passes it on as SIGTERM
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="parent-watch", daemon=True).start()
+    # Ctrl-C reaches the whole group of processes; the supervisor passes it on as SIGTERM, and
+    # where it was killed nobody else would end a worker
+    follow_parent((signal.SIGINT,), signal.SIGTERM)
     try:
         code = work(settings, options)
     except TransExplainError as error:
         log.error("%s", error)
         code = error.exit_code
     sys.exit(code)
-
-
-def _end_with_parent() -> None:
-    """End a worker whose supervisor was killed, as at a signal: nobody else would end it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)

@@ -137,28 +137,10 @@ def note(**known: Any) -> None:
         get_current_span().set_attributes(_attributes(known))
 
 
-class ShardTrace:
-    """The span of a shard, which begins with the attempt to claim it; without a claim none is."""
-
-    def claimed(self, claim: Claim, worker: str) -> None:
-        """Note the claim; everything from here on lies below its span."""
-
-    def ended(self, end: str) -> None:
-        """Note the end of the attempt."""
-
-
-_NO_TRACE = nullcontext(ShardTrace())
-
-
-def shard_trace() -> AbstractContextManager[ShardTrace]:
-    """A block that claims a shard and works on it."""
-    tracer = _tracer()
-    return _NO_TRACE if tracer is None else _shard_trace(tracer)
-
-
 @contextmanager
-def _shard_trace(tracer: "Tracer") -> Iterator[ShardTrace]:
-    trace = _TracedShard(tracer)
+def shard_trace() -> "Iterator[ShardTrace]":
+    """A block that claims a shard and works on it."""
+    trace = ShardTrace(_tracer())
     try:
         yield trace
     except BaseException:
@@ -166,17 +148,26 @@ def _shard_trace(tracer: "Tracer") -> Iterator[ShardTrace]:
             _fail(trace.root)
         raise
     finally:
-        trace.close()
+        if trace.root is not None:
+            from opentelemetry import context
+
+            trace.root.end()
+            context.detach(trace.attached)
 
 
-class _TracedShard(ShardTrace):
-    def __init__(self, tracer: "Tracer") -> None:
+class ShardTrace:
+    """The span of a shard, which begins with the attempt to claim it; without a claim none is."""
+
+    def __init__(self, tracer: "Tracer | None") -> None:
         self._tracer = tracer
         self._begun = time.time_ns()
-        self.root: Span | None = None
-        self._attached: Any = None
+        self.root: Span | None = None  #: where spans are made, after the claim
+        self.attached: Any = None
 
     def claimed(self, claim: Claim, worker: str) -> None:
+        """Note the claim; everything from here on lies below its span."""
+        if self._tracer is None:
+            return
         from opentelemetry import context, trace
 
         known = {
@@ -191,31 +182,23 @@ class _TracedShard(ShardTrace):
         )
         below = trace.set_span_in_context(self.root)
         self._tracer.start_span("claim", below, start_time=self._begun).end()
-        self._attached = context.attach(below)
+        self.attached = context.attach(below)
 
     def ended(self, end: str) -> None:
+        """Note the end of the attempt."""
         if self.root is not None:
             self.root.set_attributes(_attributes({"end": end}))
             if end == "failed":
                 _fail(self.root)
 
-    def close(self) -> None:
-        """End the span, if there is one."""
-        if self.root is not None:
-            from opentelemetry import context
-
-            self.root.end()
-            context.detach(self._attached)
-
-
-def batches(observer: Observer) -> AbstractContextManager[Observer]:
-    """A block whose observer makes a span of each batch, below that which is under way."""
-    tracer = _tracer()
-    return nullcontext(observer) if tracer is None else _batches(tracer, observer)
-
 
 @contextmanager
-def _batches(tracer: "Tracer", observer: Observer) -> Iterator[Observer]:
+def batches(observer: Observer) -> Iterator[Observer]:
+    """A block whose observer makes a span of each batch, below that which is under way."""
+    tracer = _tracer()
+    if tracer is None:
+        yield observer
+        return
     watch = _TracedBatches(tracer, observer)
     try:
         yield watch

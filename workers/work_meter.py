@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableSequence, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES
 
@@ -14,7 +14,7 @@ Cells = MutableSequence[float]  #: those of a meter, by the places below
 _IN_HAND, _CHECKS, _EXPLAINING, _CHECKING = range(4)
 _WAITING = {name: 4 + place for place, name in enumerate((*STAGES, NO_WORK))}
 SIZE = 4 + len(_WAITING)
-_LOADING, _READING, _FINISHING, _COMMIT = _BESIDE = tuple(_WAITING[name] for name in STAGES)
+_, _READING, _FINISHING, _COMMIT = _BESIDE = tuple(_WAITING[name] for name in STAGES)
 
 
 class WorkMeter:
@@ -84,7 +84,7 @@ class WorkMeter:
     def reading(self) -> Iterator[None]:
         """A block in which the shard that the device has waits for its next items.
 
-        In another thread than the device's it changes nothing, see `preparing`.
+        In another thread than the device's it changes nothing, see `beside`.
         """
         if threading.get_ident() != self._on_device:
             yield
@@ -97,21 +97,21 @@ class WorkMeter:
             with self._lock:
                 self._spend(_FINISHING)
 
-    def loading(self) -> AbstractContextManager[None]:
-        """A block in which a model is loaded: a device without a shard waits for it."""
-        return self._beside_the_device(_LOADING)
+    @contextmanager
+    def beside(self, stage: str) -> Iterator[None]:
+        """A block of one of the `STAGES`, for which a device without a shard waits."""
 
-    def preparing(self) -> AbstractContextManager[None]:
-        """A block in which a shard's first items are read: a device without another waits."""
-        return self._beside_the_device(_READING)
+        def change(by: int) -> None:
+            with self._lock:
+                self._blocks[_WAITING[stage]] += by
+                if self._idle:
+                    self._spend(self._beside())
 
-    def finishing(self) -> AbstractContextManager[None]:
-        """A block in which the records of a shard are finished: the same."""
-        return self._beside_the_device(_FINISHING)
-
-    def committing(self) -> AbstractContextManager[None]:
-        """A block in which a shard is saved: a device without another waits for it."""
-        return self._beside_the_device(_COMMIT)
+        change(1)
+        try:
+            yield
+        finally:
+            change(-1)
 
     def device_seconds(self) -> dict[str, float]:
         """The seconds of the device since the last call, by `BUSY`, `STAGES` and `NO_WORK`."""
@@ -121,20 +121,6 @@ class WorkMeter:
             self._taken = list(self.cells)
         waited = {name: spent[cell] for name, cell in _WAITING.items()}
         return {BUSY: spent[_EXPLAINING] + spent[_CHECKING], **waited}
-
-    @contextmanager
-    def _beside_the_device(self, stage: int) -> Iterator[None]:
-        self._change(stage, 1)
-        try:
-            yield
-        finally:
-            self._change(stage, -1)
-
-    def _change(self, stage: int, by: int) -> None:
-        with self._lock:
-            self._blocks[stage] += by
-            if self._idle:
-                self._spend(self._beside())
 
     def _beside(self) -> int:
         under_way = (stage for stage in _BESIDE if self._blocks[stage])

@@ -2,7 +2,7 @@
 
 from markdown_text import code, table
 
-from orchestrator.monitoring.fleet_metrics import METRICS, MetricFacts
+from orchestrator.monitoring.fleet_metrics import METRICS, FleetMetric
 
 _LIVES = {
     "stays": "never",
@@ -19,7 +19,7 @@ def fleet_metrics() -> str:
     return table(heads, [_row(one) for one in METRICS])
 
 
-def _row(one: MetricFacts) -> tuple[str, ...]:
+def _row(one: FleetMetric) -> tuple[str, ...]:
     labels = ", ".join(code(label) for label in one.labels)
     return (
         code(one.shown),

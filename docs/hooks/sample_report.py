@@ -39,8 +39,8 @@ def rendered(*, redacted: bool) -> str:
 
 def record(folder: Path) -> None:
     """Train and audit the demo's text model below `folder`, and keep its store."""
-    from orchestrator.demo.demo_run import audit, text_spec
-    from orchestrator.demo.text_model import make_text_demo
+    from transexplain.extras.demo.demo_run import audit, text_spec
+    from transexplain.extras.demo.text_model import make_text_demo
     from transexplain.settings import Settings
 
     folder.mkdir()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transexplain.reports.redaction import RedactionRules, at_least, kept
-from transexplain.reports.report_section import Section, Source, Statement
+from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.store.readers import iter_items
 from transexplain.types.items import ItemOutcome
 
@@ -20,7 +20,7 @@ class CloseAnswers:
     close: int
 
 
-def _collect(source: Source) -> CloseAnswers | None:
+def _collect(source: SectionSource) -> CloseAnswers | None:
     """None where the model has a single logit."""
     logits = [
         sorted(one.logits)[-2:]

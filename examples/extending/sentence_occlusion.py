@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from transexplain.errors import ItemError
 from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.method_table import Cost, Parameters
-from transexplain.methods.presence import Baseline, Estimate, Presence, explain_presence
+from transexplain.methods.presence import Baseline, ItemEstimate, Presence, explain_presence
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.types.items import PatchGrid
 
@@ -43,11 +43,11 @@ def cost(params: Parameters, positions: int) -> Cost:
     return Cost(forwards=1 + positions, target_backwards=0)
 
 
-def _estimates(presence: Presence) -> list[Estimate]:
+def _estimates(presence: Presence) -> list[ItemEstimate]:
     return [_estimate(presence, row) for row in range(len(presence.batch.encoded))]
 
 
-def _estimate(presence: Presence, row: int) -> Estimate:
+def _estimate(presence: Presence, row: int) -> ItemEstimate:
     """Weights (F, K) of the F tokens of one text for the K logits that are explained."""
     sentence = sentences_of(presence.batch.encoded[row])
     count = int(sentence.max(initial=0)) + 1
@@ -55,7 +55,7 @@ def _estimate(presence: Presence, row: int) -> Estimate:
     (answers,) = presence.logits_of([row], [kept])  # (S, K)
     falls = presence.logits[row] - answers
     tokens = np.maximum(np.bincount(sentence, minlength=count), 1)
-    return Estimate((falls / tokens[:, None])[sentence])
+    return ItemEstimate((falls / tokens[:, None])[sentence])
 
 
 def sentences_of(encoded: Encoded) -> NDArray[np.int64]:

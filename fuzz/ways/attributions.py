@@ -18,7 +18,7 @@ from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_im
 from transexplain.auditing.explained_shard import import_shard
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
-from transexplain.store.part_writing import part_rows
+from transexplain.store.shard_rows import rows_of
 from transexplain.types.plans import Shard
 
 #: the last two look for texts that are nearly the same
@@ -61,11 +61,11 @@ def target(data: bytes) -> None:
     items = list(read_attributions(plan, shard))
     promise(len(items) == rows, "items are lost")
     for one in items:
-        if isinstance(one, GivenItem):
+        if isinstance(one, tuple):
             _check(one)
     result = import_shard(plan, shard, observer=_Nobody(), items=iter(items))
     json.dumps(result.aggregate, allow_nan=False)
-    part_rows("run", result, plan.payload, {name: i for i, name in enumerate(plan.model.classes)})
+    rows_of("run", result)
 
 
 def _settings(options: Mapping[str, Any]) -> list[str]:
@@ -83,9 +83,10 @@ def _classes(options: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, given)) if isinstance(given, list) else ()
 
 
-def _check(one: GivenItem) -> None:
-    text = one.outcome.text or ""
-    for attribution in one.attributions:
+def _check(given: GivenItem) -> None:
+    _, outcome, attributions = given
+    text = outcome.text or ""
+    for attribution in attributions:
         promise(math.isfinite(attribution.logit), "a logit that is not finite")
         promise(len(attribution.relevance) == len(attribution.features), "lengths differ")
         for token in attribution.features:

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from starlette.datastructures import Headers
 
 from fuzz.guard import promise
+from orchestrator.serve.links import RefusedError
 from orchestrator.serve.own_forms import Fields, parsed
-from orchestrator.serve.replies import RefusedError
 
 _ENCODED = b"application/x-www-form-urlencoded"
 

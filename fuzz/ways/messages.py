@@ -60,10 +60,10 @@ def _check(hint: ShardMessage) -> None:
     promise(type(hint.shard_index) is int, "the shard is no number")
     promise(0 <= hint.shard_index < 2**31, "the shard is no index of a table")
     again = message_guard.read_message(
-        message_guard.body_of(hint),
+        hint.body,
         content_type="application/json",
         content_encoding="utf-8",
-        headers=message_guard.headers_of(hint),
+        headers=hint.headers,
     )
     promise(again == hint, "written again it is another")
     promise(

@@ -34,8 +34,6 @@ def upgrade() -> None:
         for name, bounds in _OUTSIDE.items():
             op.execute(f"CREATE TABLE {table}_{name} PARTITION OF {table} FOR VALUES {bounds}")
         op.execute(f"CREATE TABLE {table}_default PARTITION OF {table} DEFAULT")
-    # the payload is compressed already: trying again takes time and gains nothing
-    op.execute("ALTER TABLE result_part ALTER COLUMN payload SET STORAGE EXTERNAL")
 
 
 def downgrade() -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from orchestrator.cli.options import ExecutorOptions, LiveOptions, OutputOptions, SpecOptions
+from orchestrator.cli.options import Several
 from orchestrator.cli.verb_table import GROUPS, VERBS
 from orchestrator.dispatch import stopping
 from transexplain.errors import InfrastructureError, TransExplainError
@@ -60,33 +60,26 @@ def _loaded(name: str) -> Any:
 def _with_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb whose parameters that stand for several options are replaced by these."""
     signature = inspect.signature(verb, eval_str=True)
-    marks = {
-        parameter.name: mark
-        for parameter in signature.parameters.values()
-        for mark in getattr(parameter.annotation, "__metadata__", ())
-        if isinstance(mark, SpecOptions | OutputOptions | LiveOptions | ExecutorOptions)
-    }
-    if not marks:
-        return verb
-    options = {name: mark.options() for name, mark in marks.items()}
-
-    def with_options(**chosen: Any) -> None:
-        values = {
-            name: marks[name].value({option: chosen.pop(option) for option in options[name]})
-            for name in marks
-        }
-        verb(**chosen, **values)
-
+    several: dict[str, tuple[Several, dict[str, Any]]] = {}
     parameters: list[Parameter] = []
     for parameter in signature.parameters.values():
-        parameters += (
-            [
-                Parameter(name, parameter.kind, default=None, annotation=mark)
-                for name, mark in options[parameter.name].items()
-            ]
-            if parameter.name in marks
-            else [parameter]
-        )
+        marks = getattr(parameter.annotation, "__metadata__", ())
+        mark = next((mark for mark in marks if isinstance(mark, Several)), None)
+        if mark is None:
+            parameters.append(parameter)
+            continue
+        options = mark.options()
+        several[parameter.name] = mark, options
+        parameters += [
+            Parameter(name, parameter.kind, default=None, annotation=annotation)
+            for name, annotation in options.items()
+        ]
+
+    def with_options(**chosen: Any) -> None:
+        for name, (mark, options) in several.items():
+            chosen[name] = mark.value({option: chosen.pop(option) for option in options})
+        verb(**chosen)
+
     # typer reads all three
     with_options.__doc__ = verb.__doc__
     with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

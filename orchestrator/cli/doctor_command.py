@@ -2,19 +2,24 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.shown_explanations import ledger_line
 from orchestrator.spec.data_section import ModelOption, require_local_model
 from orchestrator.spec.spec_document import parameters
+from transexplain.errors import ConfigurationError, DataSourceError, ItemError
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import DatasetSpec, Shard
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from transexplain.doctor import Diagnosis
     from transexplain.models.loaded_model import LoadedModel
 
@@ -45,8 +50,6 @@ def doctor(  # noqa: PLR0913 - the options of a command line
     json_: opt.AsJson = False,
 ) -> None:
     """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""
-    from transexplain.errors import ConfigurationError
-
     named = [name for name in (source, model) if name is not None]
     if len(named) != 1:
         raise ConfigurationError("name one model: transexplain doctor --model MODEL")
@@ -67,16 +70,10 @@ def doctor(  # noqa: PLR0913 - the options of a command line
 
 def _first_item(model: "LoadedModel", source: str) -> Any:
     """The first item of a dataset; its snapshot is thrown away."""
-    import tempfile
-    from pathlib import Path
-
     from transexplain.data.shard_reader import read_shard
     from transexplain.data.snapshot import prepare
-    from transexplain.errors import DataSourceError, ItemError
-    from transexplain.types.items import ItemFailure
-    from transexplain.types.plans import DatasetSpec, Shard
 
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         dataset = prepare(DatasetSpec(source=source, limit=1), Path(folder))
         if not dataset.rows:
             raise DataSourceError(f"dataset {source!r} has no rows")
@@ -91,8 +88,6 @@ def _first_item(model: "LoadedModel", source: str) -> Any:
 
 
 def _print(diagnosis: "Diagnosis") -> None:
-    from rich.console import Console
-
     console = Console(highlight=False, markup=False)
     ref = diagnosis.model
     console.print(
@@ -113,10 +108,7 @@ def _print(diagnosis: "Diagnosis") -> None:
     console.print(f"verdict: {diagnosis.verdict}", style="bold green" if good else "bold red")
 
 
-def _operators(diagnosis: "Diagnosis") -> "Table":
-    from rich import box
-    from rich.table import Table
-
+def _operators(diagnosis: "Diagnosis") -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("operator", no_wrap=True)
     table.add_column("rule", overflow="fold")
@@ -191,20 +183,18 @@ def _dependence(invariant: bool | None, difference: float | None) -> str:
     return f"{'no' if invariant else 'yes'} ({difference:.1e} of the largest logit)"
 
 
-def _print_uncovered(console: "Console", diagnosis: "Diagnosis") -> None:
+def _print_uncovered(console: Console, diagnosis: "Diagnosis") -> None:
     """One line per place in the code, however many layers run through it."""
-    places: dict[tuple[str, str, str], list[str]] = {}
-    times: dict[tuple[str, str, str], int] = {}
+    places: dict[tuple[str, str, str], tuple[list[str], int]] = {}
     for uncovered in diagnosis.uncovered:
         place, _, module = uncovered.where.partition(" (")
         key = (uncovered.operator, place, uncovered.why)
-        places.setdefault(key, []).append(module.removesuffix(")"))
-        times[key] = times.get(key, 0) + uncovered.count
-    for (operator, place, why), modules in places.items():
+        modules, times = places.get(key, ([], 0))
+        places[key] = [*modules, module.removesuffix(")")], times + uncovered.count
+    for (operator, place, why), (modules, times) in places.items():
         more = f" and {len(modules) - 1} more" if len(modules) > 1 else ""
         named = f", {modules[0]}{more}" if modules[0] else ""
-        count = times[(operator, place, why)]
-        console.print(f"not covered: {operator}, {count} x, {place}{named}: {why}", soft_wrap=True)
+        console.print(f"not covered: {operator}, {times} x, {place}{named}: {why}", soft_wrap=True)
     if not diagnosis.uncovered:
         return
     if diagnosis.remedies:

@@ -1,6 +1,7 @@
 """The verb that explains one text, picture or graph, by one method or by all: explain."""
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -8,15 +9,7 @@ import typer
 
 import transexplain as te
 from orchestrator.cli import options as opt
-from orchestrator.cli.shown_explanations import (
-    Form,
-    compared,
-    emit,
-    form_of,
-    print_all,
-    show,
-    write,
-)
+from orchestrator.cli.shown_explanations import Form, compared, form_of, show, show_all
 from orchestrator.spec.audit_spec import (
     JoinOption,
     LongTextOption,
@@ -113,27 +106,40 @@ def explain(  # noqa: PLR0913 - the options of a command line
     json_: opt.AsJson = False,
 ) -> None:
     """Explain one text, picture, graph or pair, or what a language model goes on with."""
-    form, params = _checked(model, method, output, as_json=json_), parameters(param)
+    form, params = form_of(output, as_json=json_), parameters(param)
+    if method != "all":
+        METHODS[method]  # what is not there is refused before torch is loaded
+    require_local_model(model)
     long = overrides_of(long_text=long_text, window=window, stride=stride, join=join)
-    blend, long = {"alpha": alpha, "solid": solid}, long | _floors(threshold, method)
+    long |= _floors(threshold, method)
     spec = MethodSpec(name=method, params={**params, **({"at": at} if at else {})})
+    blend = {"alpha": alpha, "solid": solid}
+    shown = partial(show, form=form, output=output, palette=palette, blend=blend)
     from transexplain.models.load import KINDS
 
-    if text is not None or KINDS.load("towers")(model):
-        _refuse_classifiers_options(method, second, long)
-        return _pair_shown(item, text, model, device, spec, target, form, output, palette, blend)
-    if (language := _language_model(model, device)) is not None:
-        _refuse_classifiers_options(method, second, long)
-        return _answers_shown(language, item, spec, target, per, value, form, output, palette)
+    towers = text is not None or KINDS.load("towers")(model)
+    if towers or KINDS.load("language")(model):
+        if method == "all" or second is not None or long:
+            raise ConfigurationError(
+                "--method all, --second, --threshold and the options of long texts are for "
+                "classifiers; this is none"
+            )
+        if towers:
+            return shown(*_compared_by_towers(item, text, model, device, spec, target, form))
+        language = te.load_language_model(model, device=device)
+        prompt, targets = _stdin_or(item), target or ["next"]
+        answers = te.explain_answers(language, prompt, spec, targets, per=per, value=value)
+        return shown(item, answers)
     content = _pair(_content(loaded := te.load_model(model, device=device), item), second)
     if method == "all":
-        return _compare(loaded, content, target, params, form, output, palette)
+        return show_all(compared(loaded, content, target, params), content, form, output, palette)
     attributions = te.explain(loaded, [content], spec, target or ["predicted"], **long)
-    _print_answer(loaded, content, attributions, long, form)
-    return show(content, attributions, form, output, palette=palette, blend=blend)
+    if form == "terminal":
+        _print_answer(loaded, content, attributions, long)
+    return shown(content, attributions)
 
 
-def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
+def _compared_by_towers(
     item: str,
     text: str | None,
     source: str,
@@ -141,11 +147,8 @@ def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
     spec: MethodSpec,
     target: list[str] | None,
     form: Form,
-    output: Path | None,
-    palette: str,
-    blend: Mapping[str, Any],
-) -> None:
-    """Explain how alike the picture `item` and a text are, by a model of two towers."""
+) -> tuple[Any, list[Any]]:
+    """The picture `item`, and why a model of two towers finds a text and it alike."""
     if text is None or len(target or [""]) > 1:
         raise ConfigurationError(
             f"{source} compares a picture with a text: give both, explain PICTURE --text TEXT, and "
@@ -156,45 +159,10 @@ def _pair_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
     single_target: Any = (target or ["similarity"])[0]
     (pair,) = te.explain_similarity(model, (content, text), spec, single_target)
     if form in ("json", "html"):
-        return show(content, [pair], form, output, palette=palette, blend=blend)
+        return content, [pair]
     if form == "terminal":
         typer.echo(f"similarity {pair.similarity:+.4g}, cosine {pair.cosine:+.4g}")
-    sides = [pair.picture] if form == "png" else [pair.picture, pair.text]
-    return show(content, sides, form, output, palette=palette, blend=blend)
-
-
-def _answers_shown(  # noqa: PLR0913, PLR0917 - the options of a command line
-    model: Any,
-    item: str,
-    spec: MethodSpec,
-    target: list[str] | None,
-    per: Per,
-    value: Value,
-    form: Form,
-    output: Path | None,
-    palette: str,
-) -> None:
-    """Explain what a language model goes on with."""
-    targets = target or ["next"]
-    attributions = te.explain_answers(model, _stdin_or(item), spec, targets, per=per, value=value)
-    return show(item, attributions, form, output, palette=palette, blend={})
-
-
-def _language_model(source: str, device: str) -> Any:
-    """The language model at `source`; None: there is a model of another kind, or none."""
-    from transexplain.models.load import KINDS
-
-    is_language = KINDS.load("language")(source)
-    return te.load_language_model(source, device=device) if is_language else None
-
-
-def _refuse_classifiers_options(method: str, second: str | None, long: Mapping[str, Any]) -> None:
-    """Raise ConfigurationError for what a language model has no use for."""
-    if method == "all" or second is not None or long:
-        raise ConfigurationError(
-            "--method all, --second, --threshold and the options of long texts are for "
-            "classifiers; this is none"
-        )
+    return content, [pair.picture] if form == "png" else [pair.picture, pair.text]
 
 
 def _floors(options: list[str] | None, method: str) -> dict[str, Any]:
@@ -228,32 +196,6 @@ def _pair(first: Any, second: str | None) -> Any:
     if not isinstance(first, str):
         raise ConfigurationError("--second is for models of texts")
     return first, second
-
-
-def _checked(model: str, method: str, output: Path | None, *, as_json: bool) -> Form:
-    """The form to write; ConfigurationError for what is wrong, before torch is loaded."""
-    form = form_of(output, as_json=as_json)
-    if method != "all":
-        METHODS[method]
-    require_local_model(model)
-    return form
-
-
-def _compare(
-    model: "LoadedModel",
-    content: Any,
-    targets: list[str] | None,
-    params: dict[str, Any],
-    form: str,
-    output: Path | None,
-    palette: str,
-) -> None:
-
-    comparisons = compared(model, content, targets, params)
-    if form == "terminal":
-        print_all(comparisons, palette)
-    else:
-        emit(write(comparisons, content, output, palette), output)
 
 
 def _content(model: "LoadedModel", item: str) -> Any:
@@ -313,11 +255,8 @@ def _print_answer(
     content: Any,
     attributions: "list[Attribution]",
     options: Mapping[str, Any],
-    form: Form,
 ) -> None:
-    """The likeliest classes, of a model that answers an item; in a terminal alone."""
-    if form != "terminal":
-        return
+    """Print the likeliest classes, of a model that answers an item."""
     import numpy as np
     from rich.console import Console
     from rich.text import Text

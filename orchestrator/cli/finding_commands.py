@@ -1,27 +1,25 @@
 """Verbs that look into the findings of runs: compare, strategies, matches."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.table import Table
-
-    from transexplain.analysis.groups.matching_sheet import Precision
-    from transexplain.analysis.groups.paired_runs import GroupShift
     from transexplain.reports.runs_compared import DriftSummary
-    from transexplain.reports.runs_compared.comparison_records import AnswerChanges
+    from transexplain.reports.runs_compared.comparison_records import AnswerChanges, GroupChanges
     from transexplain.reports.verdict_words import RateChange, VerdictChange
     from transexplain.store.database import Database
-    from transexplain.types.items import Mention
     from transexplain.types.plans import AuditRun
 
 _PREVIOUS = "previous"
@@ -49,16 +47,30 @@ def compare(
 ) -> None:
     """Compare two runs over the same data, item by item and entity by entity."""
     from orchestrator.dispatch import finish
+    from transexplain.reports.report_formats import render_json
     from transexplain.reports.runs_compared import compare_runs
-    from transexplain.reports.runs_compared.comparison_summary import render_json
 
     with opt.open_store(opt.settings_with(db)) as store:
-        before = run_a if run_a != _PREVIOUS else _before(store, run_b)
+        before = _before(store, run_b) if run_a == _PREVIOUS else run_a
         drift = compare_runs(store, before, run_b, force=force)
     if json_:
         typer.echo(render_json(drift), nl=False)
         return
-    _print(drift)
+    console = Console(highlight=False)
+    console.print(_pairs(drift))
+    groups, answers = drift.groups, drift.predictions.answers
+    if groups is not None and groups.rates:
+        console.print(_rates(groups.rates))
+    if groups is not None and groups.verdicts:
+        console.print(_verdicts(groups.verdicts))
+    if answers is not None and answers.groups:
+        console.print(_answers(answers))
+    console.print(_classes(drift))
+    if groups is not None:
+        for table in _groups(groups):
+            console.print(table)
+        if (left := len(groups.shifts) - _ROWS) > 0:
+            console.print(f"{left} more rows are in the report")
     finish.write_comparison(drift, report_dir)
 
 
@@ -73,25 +85,6 @@ def _before(store: "Database", run_id: str) -> str:
             "`previous`, or make runs with `transexplain run --previous RUN`"
         )
     return run.previous
-
-
-def _print(drift: "DriftSummary") -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.print(_pairs(drift))
-    if drift.groups is not None and drift.groups.rates:
-        console.print(_rates(drift.groups.rates))
-    if drift.groups is not None and drift.groups.verdicts:
-        console.print(_verdicts(drift.groups.verdicts))
-    if drift.predictions.answers is not None and drift.predictions.answers.groups:
-        console.print(_answers(drift.predictions.answers))
-    console.print(_classes(drift))
-    for table in _groups(drift):
-        console.print(table)
-    left = len(drift.groups.shifts) - _ROWS if drift.groups else 0
-    if left > 0:
-        console.print(f"{left} more rows are in the report")
 
 
 def _pairs(drift: "DriftSummary") -> str:
@@ -111,14 +104,18 @@ def _pairs(drift: "DriftSummary") -> str:
     return "; ".join(parts)
 
 
-def _rates(rows: "Sequence[RateChange]") -> "Table":
-    """The rates of predictions on the same items of a group, the largest change first."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("group", "prediction", title="predictions by group", title_justify="left")
-    for name in ("items", "before", "after", "points", "interval"):
+def _table(title: str | Text, left: Sequence[str], right: Sequence[str], **look: Any) -> Table:
+    """An empty table with columns on the left and numbers to their right."""
+    table = Table(*left, title=title, title_justify="left", **look)
+    for name in right:
         table.add_column(name, justify="right")
+    return table
+
+
+def _rates(rows: "Sequence[RateChange]") -> Table:
+    """The rates of predictions on the same items of a group, the largest change first."""
+    numbers = ("items", "before", "after", "points", "interval")
+    table = _table("predictions by group", ("group", "prediction"), numbers)
     table.add_column("")
     states = {"outside": "changed", "inside": "unchanged", "open": "open"}
     for row in sorted(rows, key=lambda row: -abs(row.measure.value))[:_ROWS]:
@@ -137,13 +134,8 @@ def _rates(rows: "Sequence[RateChange]") -> "Table":
     return table
 
 
-def _verdicts(rows: "Sequence[VerdictChange]") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        *("group", "the mention", "outcomes"), title="verdicts of either run", title_justify="left"
-    )
+def _verdicts(rows: "Sequence[VerdictChange]") -> Table:
+    table = _table("verdicts of either run", ("group", "the mention", "outcomes"), ())
     for row in rows[:_ROWS]:
         table.add_row(
             Text(row.group),
@@ -154,14 +146,10 @@ def _verdicts(rows: "Sequence[VerdictChange]") -> "Table":
     return table
 
 
-def _answers(answers: "AnswerChanges") -> "Table":
+def _answers(answers: "AnswerChanges") -> Table:
     """The rates of changed answers, by the group that a prompt names."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("group", title="answers", title_justify="left")
-    for name in ("prompts", "another answer", "share", "right before", "after", "of"):
-        table.add_column(name, justify="right")
+    numbers = ("prompts", "another answer", "share", "right before", "after", "of")
+    table = _table("answers", ("group",), numbers)
     for group in answers.groups[:_ROWS]:
         counts = (group.right_before, group.right_after, group.labelled)
         table.add_row(
@@ -174,66 +162,48 @@ def _answers(answers: "AnswerChanges") -> "Table":
     return table
 
 
-def _classes(drift: "DriftSummary") -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table("target", "class", title="explanations", title_justify="left")
-    for name in ("pairs", "logit before", "after", "agreement", "of"):
-        table.add_column(name, justify="right")
+def _classes(drift: "DriftSummary") -> Table:
+    numbers = ("pairs", "logit before", "after", "agreement", "of")
+    table = _table("explanations", ("target", "class"), numbers)
     for change in drift.changes[:_ROWS]:
+        known = change.agreement
         table.add_row(
             Text(change.target),
             Text(change.class_name),
             f"{change.items:,}",
             f"{change.logit_before:+.3f}",
             f"{change.logit_after:+.3f}",
-            "" if change.agreement is None else f"{change.agreement.mean:.3f}",
-            "" if change.agreement is None else f"{change.agreement.items:,}",
+            *(("", "") if known is None else (f"{known.mean:.3f}", f"{known.items:,}")),
         )
     return table
 
 
-def _groups(drift: "DriftSummary") -> "Iterator[Table]":
+def _groups(groups: "GroupChanges") -> list[Table]:
     """One table per target and class, of the groups that moved most."""
-    if drift.groups is None:
-        return
     verdicts = {
-        (transition.target, transition.class_name, transition.group): _moved(
-            transition.before, transition.after
-        )
-        for transition in drift.groups.transitions
+        (row.target, row.class_name, row.group): _moved(row.before, row.after)
+        for row in groups.transitions
     }
-    shown = sorted(drift.groups.shifts, key=lambda row: -abs(row.change))[:_ROWS]
-    for key in dict.fromkeys((row.target, row.class_name) for row in shown):
-        rows = [row for row in shown if (row.target, row.class_name) == key]
-        yield _of_class(key, rows, [verdicts.get((*key, row.group), "reference") for row in rows])
-
-
-def _of_class(
-    key: tuple[str, str], rows: "Sequence[GroupShift]", verdicts: "Sequence[str]"
-) -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    title = Text(f"relevance of each group's mentions, {key[0]}: {key[1]}")
-    table = Table("group", title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for name in ("entities", "change", "p", "to reference", "p"):
-        table.add_column(name, justify="right")
-    table.add_column("by relevance")
-    for row, verdict in zip(rows, verdicts, strict=True):
-        table.add_row(
+    tables: dict[tuple[str, str], Table] = {}
+    for row in sorted(groups.shifts, key=lambda row: -abs(row.change))[:_ROWS]:
+        key = row.target, row.class_name
+        if key not in tables:
+            title = Text(f"relevance of each group's mentions, {key[0]}: {key[1]}")
+            numbers = ("entities", "change", "p", "to reference", "p")
+            look = {"box": SIMPLE_HEAD, "padding": (0, 1, 0, 0)}
+            tables[key] = _table(title, ("group",), numbers, **look)
+            tables[key].add_column("by relevance")
+        tables[key].add_row(
             Text(row.group),
             f"{row.entities:,}",
             _number(row.change if row.interval else None, "+.3f"),
             _number(row.adjusted_p, ".3f"),
             _number(row.apart, "+.3f"),
             _number(row.apart_adjusted_p, ".3f"),
-            Text(verdict),
+            Text(verdicts.get((*key, row.group), "reference")),
             style="bold yellow" if "difference" in (row.verdict, row.apart_verdict) else None,
         )
-    return table
+    return list(tables.values())
 
 
 def _moved(before: str | None, after: str | None) -> str:
@@ -303,33 +273,48 @@ def matches(
 ) -> None:
     """Write random matches in context for a person to check, or report their precision."""
     from transexplain.analysis.groups.matching_sheet import checked_precisions
+    from transexplain.reports.report_section import merged
     from transexplain.store import runs
     from transexplain.store.shard_digests import refuse_damaged
 
     with opt.open_store(opt.settings_with(db)) as store:
         run = runs.get(store, run_id)
-        if checked is not None:
-            _print_precisions(
-                checked_precisions(checked, [group.name for group in run.plan.groups]), json_
-            )
+        if checked is None:
+            refuse_damaged(store, run.id)
+            path = out or Path(f"matches-{run.id}.csv")
+            drawn = _write(store, run, path, sample, seed)
+            dropped = sorted(merged(store, run.id).dropped.items(), key=lambda e: (-e[1], e[0]))
+    if checked is not None:
+        precisions = checked_precisions(checked, [group.name for group in run.plan.groups])
+        if json_:
+            typer.echo(json.dumps([asdict(precision) for precision in precisions], indent=2))
             return
-        refuse_damaged(store, run.id)
-        path = out or Path(f"matches-{run.id}.csv")
-        drawn = _write(store, run, path, sample, seed)
-        dropped = _dropped(store, run)
-    if json_:
+        for precision in precisions:
+            low, high = precision.interval
+            typer.echo(
+                f"{precision.group}: {precision.correct} of {precision.checked} are right, "
+                f"precision {precision.precision:.3f} (95 % interval {low:.3f} to {high:.3f})"
+            )
+    elif json_:
         left_out = [{"group": g, "entity": e, "count": n} for (g, e), n in dropped]
         typer.echo(json.dumps({"sheet": str(path), "matches": drawn, "ambiguous": left_out}))
-        return
-    typer.echo(
-        f"{drawn} matches are in {path}; write yes or no into the column `correct`, then run "
-        f"`transexplain matches {run.id} --checked {path}`"
-    )
-    for line in _dropped_lines(dropped):
-        typer.echo(line)
+    else:
+        typer.echo(
+            f"{drawn} matches are in {path}; write yes or no into the column `correct`, then run "
+            f"`transexplain matches {run.id} --checked {path}`"
+        )
+        if dropped:
+            named = [f"{entity} ({group}) {count}" for (group, entity), count in dropped[:_LISTED]]
+            more = f" and {len(dropped) - _LISTED} more" if len(dropped) > _LISTED else ""
+            typer.echo(
+                f"{sum(count for _, count in dropped)} places were left out, where nothing "
+                "distinguishes a name from an ordinary word (groups.ambiguous): "
+                f"{', '.join(named)}{more}"
+            )
 
 
 def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: int) -> int:
+    from transexplain.analysis.groups.entity_finder import whole_families
     from transexplain.analysis.groups.matching_sheet import sampled_mentions, write_sheet
     from transexplain.store import results
 
@@ -339,8 +324,12 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
             "are not stored and nobody can check matches in them. Check those of a run with "
             "store_text: full over a sample of the data (data.sample)"
         )
-    mentions = (
-        mention for mention in results.iter_mentions(store, run.id) if _was_matched(run, mention)
+    families = whole_families(run.plan)
+    mentions = (  # of whole items and regions of pictures there is no spelling to check
+        mention
+        for mention in results.iter_mentions(store, run.id)
+        if mention.end > mention.start
+        and not any(mention.group == f"{family}/{mention.surface}" for family in families)
     )
     drawn = sampled_mentions(mentions, sample, seed)
     if not drawn:
@@ -361,44 +350,3 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
     except OSError as error:
         raise ConfigurationError(f"cannot write the sheet {path}: {error}") from error
     return len(drawn)
-
-
-def _was_matched(run: "AuditRun", mention: "Mention") -> bool:
-    """False for whole items and regions of pictures: there is no spelling to check."""
-    from transexplain.analysis.groups.entity_finder import whole_families
-
-    families = whole_families(run.plan)
-    whole = any(mention.group == f"{family}/{mention.surface}" for family in families)
-    return not whole and mention.end > mention.start
-
-
-def _dropped(store: "Database", run: "AuditRun") -> list[tuple[tuple[str, str], int]]:
-    """((group, entity), times left out as ambiguous), the most frequent first."""
-    from transexplain.reports.report_section import merged
-
-    dropped = merged(store, run.id).dropped
-    return sorted(dropped.items(), key=lambda entry: (-entry[1], entry[0]))
-
-
-def _dropped_lines(dropped: list[tuple[tuple[str, str], int]]) -> list[str]:
-    if not dropped:
-        return []
-    named = [f"{entity} ({group}) {count}" for (group, entity), count in dropped[:_LISTED]]
-    more = f" and {len(dropped) - _LISTED} more" if len(dropped) > _LISTED else ""
-    total = sum(count for _, count in dropped)
-    return [
-        f"{total} places were left out, where nothing distinguishes a name from an ordinary word "
-        f"(groups.ambiguous): {', '.join(named)}{more}"
-    ]
-
-
-def _print_precisions(precisions: list["Precision"], json_: bool) -> None:
-    if json_:
-        typer.echo(json.dumps([asdict(precision) for precision in precisions], indent=2))
-        return
-    for precision in precisions:
-        low, high = precision.interval
-        typer.echo(
-            f"{precision.group}: {precision.correct} of {precision.checked} are right, precision "
-            f"{precision.precision:.3f} (95 % interval {low:.3f} to {high:.3f})"
-        )

@@ -4,18 +4,13 @@ import json
 import re
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
 from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from transexplain.types.plans import DeviceClass
-from typing import Any
-
-from transexplain.types.plans import QueuePlace
+from transexplain.types.plans import DeviceClass, QueuePlace
 
 _LENGTH = re.compile(r"(\d+)(min|h|d|s)")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
@@ -96,15 +91,10 @@ def size(
         raise typer.Exit(_LATE)
 
 
-def _class_of(name: str | None) -> "DeviceClass | None":
-    from transexplain.types.plans import DeviceClass
-
-    for device in get_args(DeviceClass):
-        if device == name:
-            return device  # type: ignore[no-any-return]
-    if name is None:
-        return None
-    raise ConfigurationError(f"--device-class {name}: known are cpu and gpu")
+def _class_of(name: str | None) -> DeviceClass | None:
+    if name is not None and name not in get_args(DeviceClass):
+        raise ConfigurationError(f"--device-class {name}: known are cpu and gpu")
+    return cast("DeviceClass | None", name)
 
 
 def _seconds_until(text: str, now: datetime) -> float:
@@ -159,7 +149,7 @@ def pause(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     with opt.open_store(opt.settings_with(db)) as store:
         run_id = runs.get(store, run_id).id
         done = queueing.pause(store, run_id)
-        _refuse_over(runs.progress(store, run_id).state, run_id, "paused")
+        _refuse_over(runs.progress(store, run_id).state, run_id, "it cannot be paused")
         rest = f"`transexplain unpause {run_id}` lets it go on"
         typer.echo(f"run {run_id} {'paused' if done else 'was paused already'}; {rest}")
 
@@ -171,7 +161,7 @@ def unpause(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
     with opt.open_store(opt.settings_with(db)) as store:
         run_id = runs.get(store, run_id).id
         done = queueing.unpause(store, run_id)
-        _refuse_over(runs.progress(store, run_id).state, run_id, "unpaused")
+        _refuse_over(runs.progress(store, run_id).state, run_id, "it cannot be unpaused")
         typer.echo(f"run {run_id} {'goes on' if done else 'was not paused'}")
 
 
@@ -187,11 +177,17 @@ def queue(
     """Change or show the priority, the share and the cap of a run that works."""
     from transexplain.store import queueing, runs
 
-    values = _values(priority, share, most_workers)
+    values: dict[str, Any] = {"priority": priority, "share": share, "most_workers": most_workers}
+    values = {name: value for name, value in values.items() if value is not None}
+    if share is not None and not 0 < share < float("inf"):
+        raise ConfigurationError(f"--share {share}: give a number above 0, such as 2")
+    if most_workers == 0:
+        values["most_workers"] = None
     with opt.open_store(opt.settings_with(db)) as store:
         run = runs.get(store, run_id)
         place = queueing.change(store, run.id, **values)
-        _refuse_over(run.state if place else runs.progress(store, run.id).state, run.id, "")
+        state = run.state if place else runs.progress(store, run.id).state
+        _refuse_over(state, run.id, "it waits for no workers")
     if place is None:
         return
     if json_:
@@ -200,20 +196,9 @@ def queue(
         typer.echo(f"run {run.id}: {place_text(place)}")
 
 
-def _values(priority: int | None, share: float | None, most_workers: int | None) -> dict[str, Any]:
-    values: dict[str, Any] = {"priority": priority, "share": share, "most_workers": most_workers}
-    values = {name: value for name, value in values.items() if value is not None}
-    if share is not None and not 0 < share < float("inf"):
-        raise ConfigurationError(f"--share {share}: give a number above 0, such as 2")
-    if most_workers == 0:
-        values["most_workers"] = None
-    return values
-
-
 def _refuse_over(state: str, run_id: str, what: str) -> None:
     if state != "running":
-        can = f"it cannot be {what}" if what else "it waits for no workers"
-        raise ConfigurationError(f"run {run_id} is {state}; {can}")
+        raise ConfigurationError(f"run {run_id} is {state}; {what}")
 
 
 def place_text(place: QueuePlace) -> str:

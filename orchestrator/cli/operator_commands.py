@@ -193,12 +193,17 @@ def prune(
     """Delete old finished runs, but not those that schedules compare with."""
     from transexplain.store import upkeep
 
-    seconds = _age(older_than)
+    match = re.fullmatch(r"(\d+)([hdw])", older_than.strip())
+    if match is None:
+        raise ConfigurationError(
+            f"--older-than {older_than!r}: write a whole number of hours, days or weeks: 36h, 90d "
+            "or 12w"
+        )
+    seconds = int(match[1]) * _SECONDS[match[2]]
     with opt.open_store(opt.settings_with(db)) as store:
         old = upkeep.old_runs(store, seconds, keep_last)
-        _show(old)
         stray, away = upkeep.stray_files(store)
-        _show_stray(stray)
+        _show(old, stray)
         for run_id, reason in away.items():
             opt.warn(f"run {run_id}: {reason}")
         if not (old or stray) or dry_run or not (yes or _agreed(len(old), len(stray))):
@@ -282,32 +287,19 @@ def _maintain(store: "Database", ahead: int) -> bool:
     return bool(partitions)
 
 
-def _age(text: str) -> float:
-    match = re.fullmatch(r"(\d+)([hdw])", text.strip())
-    if match is None:
-        raise ConfigurationError(
-            f"--older-than {text!r}: write a whole number of hours, days or weeks: 36h, 90d or 12w"
-        )
-    return int(match[1]) * _SECONDS[match[2]]
-
-
-def _show(old: "list[OldRun]") -> None:
-    if not old:
+def _show(old: "list[OldRun]", stray: list[str]) -> None:
+    if old:
+        typer.echo(f"{len(old)} runs with {sum(run.items for run in old):,} items:")
+    else:
         typer.echo("no run is that old and not needed")
-        return
-    typer.echo(f"{len(old)} runs with {sum(run.items for run in old):,} items:")
     for run in old[:_SHOWN]:
         day = datetime.fromtimestamp(run.finished, UTC)
         typer.echo(f"  {run.id}  {run.name}  over since {day:%Y-%m-%d}  {run.items:,} items")
     if len(old) > _SHOWN:
         typer.echo(f"  and {len(old) - _SHOWN} more")
-
-
-def _show_stray(urls: list[str]) -> None:
-    if urls:
-        typer.echo(f"{len(urls)} Parquet files that no run refers to:")
-        for url in urls[:_SHOWN]:
-            typer.echo(f"  {url}")
+    if stray:
+        typer.echo(f"{len(stray)} Parquet files that no run refers to:")
+        typer.echo("\n".join(f"  {url}" for url in stray[:_SHOWN]))
 
 
 def _agreed(count: int, files: int) -> bool:

@@ -2,7 +2,8 @@
 warnings.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -27,175 +28,137 @@ else:
 Output = Literal["bar", "quiet", "json"]
 
 
-class SpecOptions(NamedTuple):
-    """Stands for the options of a specification, all but `without`, among a verb's parameters.
+class Several(NamedTuple):
+    """Stands for several options among a verb's parameters; the verb receives what they say."""
 
-    The verb receives what was given, as keys of the specification.
-    """
+    options: Callable[[], dict[str, Any]]  #: name of a parameter -> its annotation
+    value: Callable[[dict[str, Any]], Any]  #: of these parameters
 
-    without: tuple[str, ...] = ()
 
-    def options(self) -> dict[str, Any]:
-        """Name of a parameter -> its annotation."""
-        from orchestrator.spec.audit_spec import OPTIONS
+def _of_spec(*without: str) -> Several:
+    """The options of a specification; their value are keys of it."""
 
-        return {name: mark for name, mark in OPTIONS.items() if name not in self.without}
+    def options() -> dict[str, Any]:
+        from orchestrator.spec.audit_spec import OPTIONS  # slow to import
 
-    def value(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The value that the verb receives."""
+        return {name: mark for name, mark in OPTIONS.items() if name not in without}
+
+    def value(options: dict[str, Any]) -> dict[str, Any]:
         from orchestrator.spec.audit_spec import overrides_of
 
         return overrides_of(**options)
 
-
-class OutputOptions(NamedTuple):
-    """Stands for `--quiet` and `--json` among a verb's parameters; the verb receives an Output."""
-
-    def options(self) -> dict[str, Any]:
-        """Name of a parameter -> its annotation."""
-        return {
-            "quiet": Annotated[
-                bool | None,
-                typer.Option("--quiet", "-q", help="print nothing but warnings and errors"),
-            ],
-            "json_": Annotated[
-                bool | None,
-                typer.Option("--json", help="print progress and results as lines of JSON"),
-            ],
-        }
-
-    def value(self, options: dict[str, Any]) -> Output:
-        """The value that the verb receives."""
-        if options["quiet"] and options["json_"]:
-            raise ConfigurationError("--quiet prints nothing and --json lines of JSON; give one")
-        return "quiet" if options["quiet"] else "json" if options["json_"] else "bar"
+    return Several(options, value)
 
 
-class LiveOptions(NamedTuple):
-    """Stands for `--live` and its limits; the verb receives LiveSettings, or None without it."""
-
-    def options(self) -> dict[str, Any]:
-        """Name of a parameter -> its annotation."""
-        limits = {
-            "seconds": (float, 0.1, "seconds that one explanation may take; default: 30"),
-            "load_seconds": (float, 0.1, "seconds that its model may take to load; default: 120"),
-            "rate": (int, 1, "requests a minute of one reader; default: 20"),
-            "waiting": (int, 1, "requests that may wait; default: 8"),
-            "text_bytes": (int, 1, "bytes of a text; default: 65536"),
-            "picture_bytes": (int, 1, "bytes of a picture; default: 10485760"),
-            "pixels": (int, 1, "pixels of a picture; default: 16000000"),
-            "idle_seconds": (
-                float,
-                1,
-                "seconds after which an unused model is let go; default: 600",
-            ),
-        }
-        options: dict[str, Any] = {
-            "live": Annotated[
-                bool | None,
-                typer.Option("--live", help="explain texts and pictures that readers bring"),
-            ]
-        }
-        for name, (kind, least, text) in limits.items():
-            option = typer.Option(f"--live-{name.replace('_', '-')}", min=least, help=text)
-            options[f"live_{name}"] = Annotated[kind | None, option]
-        device = typer.Option("--live-device", help="torch device for them; default: cpu")
-        return {**options, "live_device": Annotated[str | None, device]}
-
-    def value(self, options: dict[str, Any]) -> "LiveSettings | None":
-        """The value that the verb receives."""
-        limits = {
-            name.removeprefix("live_"): value
-            for name, value in options.items()
-            if name != "live" and value is not None
-        }
-        if options["live"]:
-            from orchestrator.serve.live_desk import LiveSettings
-
-            return LiveSettings(**limits)
-        for name in limits:
-            raise ConfigurationError(f"--live-{name.replace('_', '-')} is a limit of --live")
-        return None
+def _output(options: dict[str, Any]) -> Output:
+    if options["quiet"] and options["json_"]:
+        raise ConfigurationError("--quiet prints nothing and --json lines of JSON; give one")
+    return "quiet" if options["quiet"] else "json" if options["json_"] else "bar"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ChosenExecutor:
-    """The executor and its workers, as the command line names them."""
-
-    name: str | None  #: None: none was named
-    processes: int
-    workers: int | None
-    address: str | None
-    script: Path | None
-
-    def made(self, settings: Settings, *, queue: bool = False) -> "Executor":
-        """The executor, which is `celery` with `--queue`; raises ConfigurationError."""
-        from orchestrator.dispatch.executors import Workforce, executor
-
-        if queue and self.name not in (None, "celery"):
-            raise ConfigurationError("--queue is --executor celery; leave out one of the two")
-        workforce = Workforce(
-            settings=settings,
-            processes=self.processes,
-            workers=self.workers,
-            address=self.address,
-            script=self.script,
-        )
-        return executor(self.name or ("celery" if queue else "local"), workforce)
+_OUTPUT = {
+    "quiet": Annotated[
+        bool | None,
+        typer.Option("--quiet", "-q", help="print nothing but warnings and errors"),
+    ],
+    "json_": Annotated[
+        bool | None,
+        typer.Option("--json", help="print progress and results as lines of JSON"),
+    ],
+}
 
 
-class ExecutorOptions(NamedTuple):
-    """Stands for `--executor` and what goes with it; the verb receives a ChosenExecutor."""
-
-    def options(self) -> dict[str, Any]:
-        """Name of a parameter -> its annotation."""
-        texts: dict[str, tuple[Any, Any]] = {
-            "executor": (
-                str,
-                typer.Option(
-                    "--executor",
-                    help="who works: local (processes here, the default), celery (workers on the "
-                    "queue), slurm (an array job of workers) or ray (actors of a Ray cluster)",
-                ),
-            ),
-            "processes": (
-                int,
-                typer.Option("--processes", "-p", min=1, help="of the local executor; default: 1"),
-            ),
-            "workers": (
-                int,
-                typer.Option(
-                    "--workers",
-                    min=1,
-                    help="how many slurm (default: 8) or ray (default: one for each device) start",
-                ),
-            ),
-            "address": (
-                str,
-                typer.Option("--address", help="of the Ray cluster: auto, HOST:6379 or local"),
-            ),
-            "script": (
-                Path,
-                typer.Option("--script", help="batch script with which slurm starts a worker"),
-            ),
-        }
-        return {name: Annotated[kind | None, option] for name, (kind, option) in texts.items()}
-
-    def value(self, options: dict[str, Any]) -> ChosenExecutor:
-        """The value that the verb receives."""
-        return ChosenExecutor(
-            name=options.pop("executor"), processes=options.pop("processes") or 1, **options
-        )
+def _live_options() -> dict[str, Any]:
+    limits = {
+        "seconds": (float, 0.1, "seconds that one explanation may take; default: 30"),
+        "load_seconds": (float, 0.1, "seconds that its model may take to load; default: 120"),
+        "rate": (int, 1, "requests a minute of one reader; default: 20"),
+        "waiting": (int, 1, "requests that may wait; default: 8"),
+        "text_bytes": (int, 1, "bytes of a text; default: 65536"),
+        "picture_bytes": (int, 1, "bytes of a picture; default: 10485760"),
+        "pixels": (int, 1, "pixels of a picture; default: 16000000"),
+        "idle_seconds": (float, 1, "seconds after which an unused model is let go; default: 600"),
+    }
+    live = typer.Option("--live", help="explain texts and pictures that readers bring")
+    options: dict[str, Any] = {"live": Annotated[bool | None, live]}
+    for name, (kind, least, text) in limits.items():
+        option = typer.Option(f"--live-{name.replace('_', '-')}", min=least, help=text)
+        options[f"live_{name}"] = Annotated[kind | None, option]
+    device = typer.Option("--live-device", help="torch device for them; default: cpu")
+    return {**options, "live_device": Annotated[str | None, device]}
 
 
-Chosen = Annotated[ChosenExecutor, ExecutorOptions()]
-Live = Annotated["LiveSettings | None", LiveOptions()]
-Overrides = Annotated[dict[str, Any], SpecOptions()]
-UnnamedOverrides = Annotated[dict[str, Any], SpecOptions(without=("name",))]
-EvaluationOverrides = Annotated[
-    dict[str, Any], SpecOptions(without=("method", "lexicon", "reference"))
-]
-OutputMode = Annotated[Output, OutputOptions()]
+def _live(options: dict[str, Any]) -> "LiveSettings | None":
+    """The settings of live explanations; None without `--live`."""
+    limits = {
+        name.removeprefix("live_"): value
+        for name, value in options.items()
+        if name != "live" and value is not None
+    }
+    if options["live"]:
+        from orchestrator.serve.live_desk import LiveSettings
+
+        return LiveSettings(**limits)
+    for name in limits:
+        raise ConfigurationError(f"--live-{name.replace('_', '-')} is a limit of --live")
+    return None
+
+
+def ready_executor(
+    chosen: dict[str, Any], settings: Settings, *, queue: bool = False
+) -> "Executor":
+    """The executor that options choose, `celery` with `--queue`; what it lacks is said now.
+
+    Raises as `Executor.check`, and ConfigurationError for options that do not go together.
+    """
+    from orchestrator.dispatch.executors import Workforce, executor
+
+    options = {**chosen, "processes": chosen["processes"] or 1}
+    name = options.pop("executor")
+    if queue and name not in (None, "celery"):
+        raise ConfigurationError("--queue is --executor celery; leave out one of the two")
+    workforce = Workforce(settings=settings, **options)
+    ready = executor(name or ("celery" if queue else "local"), workforce)
+    ready.check()
+    return ready
+
+
+_EXECUTOR = {
+    "executor": Annotated[
+        str | None,
+        typer.Option(
+            "--executor",
+            help="who works: local (processes here, the default), celery (workers on the "
+            "queue), slurm (an array job of workers) or ray (actors of a Ray cluster)",
+        ),
+    ],
+    "processes": Annotated[
+        int | None,
+        typer.Option("--processes", "-p", min=1, help="of the local executor; default: 1"),
+    ],
+    "workers": Annotated[
+        int | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            help="how many slurm (default: 8) or ray (default: one for each device) start",
+        ),
+    ],
+    "address": Annotated[
+        str | None, typer.Option("--address", help="of the Ray cluster: auto, HOST:6379 or local")
+    ],
+    "script": Annotated[
+        Path | None, typer.Option("--script", help="batch script with which slurm starts a worker")
+    ],
+}
+
+Chosen = Annotated[dict[str, Any], Several(lambda: _EXECUTOR, dict)]
+Live = Annotated["LiveSettings | None", Several(_live_options, _live)]
+Overrides = Annotated[dict[str, Any], _of_spec()]
+UnnamedOverrides = Annotated[dict[str, Any], _of_spec("name")]
+EvaluationOverrides = Annotated[dict[str, Any], _of_spec("method", "lexicon", "reference")]
+OutputMode = Annotated[Output, Several(lambda: _OUTPUT, _output)]
 SpecPath = Annotated[
     Place | None,
     typer.Argument(
@@ -273,13 +236,6 @@ def modalities_of(names: list[str] | None) -> "tuple[Modality, ...]":
             f"--modality {', '.join(sorted(unknown))}: known are {', '.join(known)}"
         )
     return tuple(modality for modality in known if not names or modality in names)
-
-
-def local_executor(settings: Settings, processes: int) -> "Executor":
-    """Processes of this machine."""
-    from orchestrator.dispatch.executors import LocalProcesses, Workforce
-
-    return LocalProcesses(Workforce(settings=settings, processes=processes))
 
 
 def open_store(settings: Settings) -> "Database":

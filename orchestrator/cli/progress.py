@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import typer
@@ -26,16 +25,13 @@ WINDOW = 10.0  #: seconds over which a rate is measured
 _EVERY = 5.0  #: seconds between two lines of JSON at least
 
 
-@dataclass(slots=True)
 class RecentRate:
     """Items per second, over the last seconds only: it falls while nothing is done."""
 
-    clock: Callable[[], float] = field(default_factory=lambda: time.monotonic)
-    _begun: float = field(init=False)
-    _added: deque[tuple[float, int]] = field(init=False, default_factory=deque)
-
-    def __post_init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or time.monotonic
         self._begun = self.clock()
+        self._added: deque[tuple[float, int]] = deque()
 
     def add(self, count: int) -> None:
         """So many more are done."""

@@ -16,8 +16,8 @@ from transexplain.files.paths import write_whole
 from transexplain.reports.exports import EXPORTS
 
 if TYPE_CHECKING:
-    from orchestrator.gate import Verdict
-    from transexplain.provenance.verification import Check
+    from orchestrator.gate import GateVerdict
+    from transexplain.provenance.verification import VerifiedLine
 
 
 _FAILED = 1
@@ -51,7 +51,7 @@ def gate(
         raise typer.Exit(_FAILED)
 
 
-def _print(verdict: "Verdict") -> None:
+def _print(verdict: "GateVerdict") -> None:
     width = max(len(check.rule) for check in verdict.checks)
     for check in verdict.checks:
         word, colour = ("PASS", "green") if check.passed else ("FAIL", "red")
@@ -204,7 +204,7 @@ def verify(  # noqa: PLR0913 - the options of a command line
 
 def _signature_checks(
     signature: Path | None, public_key: Path | None
-) -> "Callable[[str | None], Iterator[Check]] | None":
+) -> "Callable[[str | None], Iterator[VerifiedLine]] | None":
     """The check of a signature, of one run or any; None where none was given."""
     from transexplain.provenance.report_signature import signature_checks
 
@@ -218,7 +218,7 @@ def _signature_checks(
     return None
 
 
-def _conclude(what: str, run: str | None, results: "list[Check]", json_: bool) -> None:
+def _conclude(what: str, run: str | None, results: "list[VerifiedLine]", json_: bool) -> None:
     """Print the result of the checks of `what`; exit code 1 where any failed."""
     failed = sum(check.status == "FAIL" for check in results)
     if json_:
@@ -231,7 +231,7 @@ def _conclude(what: str, run: str | None, results: "list[Check]", json_: bool) -
         raise typer.Exit(1)
 
 
-def _shown(checks: "Iterable[Check]", *, silent: bool) -> "list[Check]":
+def _shown(checks: "Iterable[VerifiedLine]", *, silent: bool) -> "list[VerifiedLine]":
     """Every check, each printed as soon as it is done."""
     results = []
     for check in checks:

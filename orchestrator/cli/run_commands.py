@@ -1,45 +1,30 @@
 """Verbs that start and continue audits: validate, plan, run, submit, resume, retry, cancel."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.fleet_commands import MostWorkers, Priority, Share, settings_of
-from orchestrator.cli.progress import RunDisplay, json_line, run_progress
-from orchestrator.spec.audit_spec import (
-    load_spec,
-)
+from orchestrator.cli.progress import json_line, run_progress
+from orchestrator.spec.audit_spec import NameOption, load_spec, overrides_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
 
 if TYPE_CHECKING:
     from orchestrator.dispatch.executors import Executor
-    from orchestrator.plan.audit_plan import Prepared
+    from orchestrator.plan.audit_plan import PreparedAudit
+    from orchestrator.plan.import_plan import Imported
     from transexplain.models.loaded_model import LoadedModel
-    from transexplain.settings import Settings
     from transexplain.store.database import Database
     from transexplain.store.runs import RunProgress
     from transexplain.types.plans import Task as AuditTask
-from typing import TYPE_CHECKING
 
-from orchestrator.spec.audit_spec import (
-    overrides_of,
-)
-from transexplain.settings import Settings
-
-if TYPE_CHECKING:
-    from orchestrator.dispatch.executors import Executor
-    from orchestrator.plan.audit_plan import Prepared
-from orchestrator.spec.audit_spec import NameOption
-
-Work = Callable[[RunDisplay, Event], None]
 _FAILED_ITEMS = 3  #: exit code of a run with failed items above its tolerance
 
 
@@ -120,7 +105,7 @@ def prepare(
     set_: list[str] | None,
     settings: Settings,
     task: "AuditTask" = "audit",
-) -> "Prepared":
+) -> "PreparedAudit":
     """Read and check a specification, and print its warnings; raises ConfigurationError."""
     from orchestrator.plan.audit_plan import prepare_audit
 
@@ -166,16 +151,24 @@ def run(  # noqa: PLR0913 - the options of a command line
 ) -> None:
     """Run an audit here, or by workers of a cluster, and write its report."""
     settings = opt.settings_with(db, host_processes)
-    executor = chosen.made(settings)
-    executor.check()
+    executor = opt.ready_executor(chosen, settings)
     prepared = prepare(spec, overrides, set_, settings)
+    with opt.open_store(settings) as store:
+        run_id = created(store, prepared, previous)
+        work_and_report(store, run_id, executor, report_dir, output, prepared.model)
+
+
+def created(store: "Database", prepared: "PreparedAudit | Imported", previous: str | None) -> str:
+    """Write a run, to be compared with the `previous` audit; returns its id."""
     from transexplain.store import runs  # slow to import, and a wrong request comes first
 
-    with opt.open_store(settings) as store:
-        before = audit_before(store, previous)
-        run_id = runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
-        work = worked_on(executor, store, run_id, prepared.model)
-        work_and_report(store, run_id, work, report_dir, output)
+    before = None
+    if previous is not None:
+        run = runs.get(store, previous)
+        if run.plan.task == "evaluation":
+            raise ConfigurationError(f"--previous {previous}: run {run.id} is no audit")
+        before = run.id
+    return runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
 
 
 def submit(  # noqa: PLR0913 - the options of a command line
@@ -203,14 +196,12 @@ def submit(  # noqa: PLR0913 - the options of a command line
     set_ = [*(set_ or ()), *settings_of(priority, share, most_workers)]
     prepared = prepare(spec, overrides, set_, settings)
     with opt.open_store(settings) as store:
-        before = audit_before(store, previous)
-        run_id = runs.create(store, prepared.plan, prepared.shards, before, prepared.place)
+        run_id = created(store, prepared, previous)
         if not wait:
             send_hints(store, settings, run_id)
             announce(runs.progress(store, run_id), output)
         else:
-            work = worked_on(executor, store, run_id)
-            work_and_report(store, run_id, work, report_dir, output)
+            work_and_report(store, run_id, executor, report_dir, output)
 
 
 def resume(
@@ -228,14 +219,11 @@ def resume(
     from orchestrator.dispatch import run_actions
 
     settings = opt.settings_with(db, host_processes)
-    executor = chosen.made(settings, queue=queue_)
-    executor.check()
+    executor = opt.ready_executor(chosen, settings, queue=queue_)
     with opt.open_store(settings) as store:
-        run_id = run_actions.resumable(store, run_id)
-        _check_here(store, run_id, executor)
+        run_id = _resumable(store, run_id, executor)
         run_actions.queue_again(store, run_id, files_lost=files_lost)
-        work = worked_on(executor, store, run_id)
-        work_and_report(store, run_id, work, report_dir, output)
+        work_and_report(store, run_id, executor, report_dir, output)
 
 
 def retry(  # noqa: PLR0913 - the options of a command line
@@ -261,37 +249,38 @@ def retry(  # noqa: PLR0913 - the options of a command line
     from orchestrator.dispatch import run_actions
 
     settings = opt.settings_with(db, host_processes)
-    executor = chosen.made(settings, queue=queue_)
-    executor.check()
+    executor = opt.ready_executor(chosen, settings, queue=queue_)
     with opt.open_store(settings) as store:
-        run_id = run_actions.resumable(store, run_id)
-        _check_here(store, run_id, executor)
+        run_id = _resumable(store, run_id, executor)
         again = run_actions.queue_again(store, run_id, failed=failed, files_lost=files_lost)
         if not again:
             more = "" if failed else "; --failed looks at items that failed, too"
             typer.echo(f"run {run_id}: nothing to try again{more}")
             return
         typer.echo(f"run {run_id}: {again} shard{'s' if again > 1 else ''} once more")
-        work = worked_on(executor, store, run_id)
-        work_and_report(store, run_id, work, report_dir, output)
+        work_and_report(store, run_id, executor, report_dir, output)
 
 
-def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
-    """Refuse to work here without the run's key, hook or model; workers refuse by themselves."""
+def _resumable(store: "Database", run_id: str, executor: "Executor") -> str:
+    """The full id of a run that can continue; raises ConfigurationError.
+
+    Work here needs the run's key, hook and model; workers refuse by themselves.
+    """
+    from orchestrator.dispatch import run_actions
     from orchestrator.dispatch.executors import LocalProcesses
     from transexplain.auditing.text_redaction import guard_of
     from transexplain.store import runs
 
+    run_id = run_actions.resumable(store, run_id)
     if not isinstance(executor, LocalProcesses):
-        return
+        return run_id
     plan = runs.get(store, run_id).plan
     guard_of(plan)
     known = runs.progress(store, run_id)
     source = plan.model.source
-    if plan.task == "imported" or known.items_done + known.items_failed >= known.items_total:
-        return
-    if not Path(source).is_absolute():
-        return
+    over = known.items_finished >= known.items_total
+    if plan.task == "imported" or over or not Path(source).is_absolute():
+        return run_id
     if not Path(source).exists():
         raise ConfigurationError(
             f"run {run_id} explains the model {source}, which is not there; put it back in that "
@@ -304,18 +293,7 @@ def _check_here(store: "Database", run_id: str, executor: "Executor") -> None:
             f"run {run_id} explains another model than {source} is now: {'; '.join(faults[:3])}. "
             "Put those files back and try again, or start a new run. Nothing was changed"
         )
-
-
-def _say_why(store: "Database", run_id: str) -> None:
-    """Why shards gave up: the error of the first of them."""
-    from transexplain.store import shards
-
-    if dead := shards.list_shards(store, run_id, states=["dead"]):
-        error = " ".join((dead[0].error or "no error is known").split())
-        opt.warn(
-            f"{counted(len(dead), 'shard')} gave up. Shard {dead[0].shard.index}: {error:.400}. "
-            f"`transexplain resume {run_id}` tries again"
-        )
+    return run_id
 
 
 def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
@@ -330,38 +308,12 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         typer.echo(f"run {run.id} {'cancelled' if done else f'was {run.state} already'}")
 
 
-def audit_before(store: "Database", run_id: str | None) -> str | None:
-    """The full id of the audit to compare with."""
-    from transexplain.store import runs
-
-    if run_id is None:
-        return None
-    run = runs.get(store, run_id)
-    if run.plan.task == "evaluation":
-        raise ConfigurationError(f"--previous {run_id}: run {run.id} is no audit")
-    return run.id
-
-
 _INTERRUPTED = 130
-
-
-def worked_on(
-    executor: "Executor", store: "Database", run_id: str, model: "LoadedModel | None" = None
-) -> Work:
-    """The work of an executor on a run; `model` is loaded already."""
-
-    def work(display: RunDisplay, stop: Event) -> None:
-        from orchestrator.dispatch.stopping import Reports
-
-        report = Reports(display.items, display.checks, opt.warn)
-        executor.work(store, run_id, report=report, stop=stop, model=model)
-
-    return work
 
 
 def announce(state: "RunProgress", output: opt.Output) -> None:
     """Print the name and the size of the run."""
-    done = state.items_done + state.items_failed
+    done = state.items_finished
     shards = sum(state.states.values())
     if output == "json":
         json_line("run", run=state.run_id, items=state.items_total, shards=shards, done=done)
@@ -372,25 +324,32 @@ def announce(state: "RunProgress", output: opt.Output) -> None:
 
 
 def work_and_report(
-    store: "Database", run_id: str, work: Work, report_dir: opt.Place, output: opt.Output
+    store: "Database",
+    run_id: str,
+    executor: "Executor",
+    report_dir: opt.Place,
+    output: opt.Output,
+    model: "LoadedModel | None" = None,
 ) -> None:
-    """Do `work` under a progress bar, write and print the report, and end with its exit code.
+    """Work on a run under a progress bar, write and print its report, and end with its exit code.
 
-    Ctrl-C and SIGTERM end the work between two batches; the run resumes.
+    Ctrl-C and SIGTERM end the work between two batches; the run resumes. `model` is loaded already.
     """
+    from orchestrator.dispatch.executors import RunJob
     from orchestrator.dispatch.finish import check_folder, exit_code, report
-    from orchestrator.dispatch.stopping import stopping
-    from transexplain.store import runs
+    from orchestrator.dispatch.stopping import Reports, stopping
+    from transexplain.store import runs, shards
 
     check_folder(report_dir, run_id)
     before = runs.progress(store, run_id)
-    done = before.items_done + before.items_failed
+    done = before.items_finished
     try:
         # before the first output: from here on Ctrl-C loses nothing
         with stopping() as stop:
             announce(before, output)
             with run_progress(before.name, before.items_total, done, output) as display:
-                work(display, stop)
+                reports = Reports(display.items, display.checks, opt.warn)
+                executor.work(RunJob(store, run_id, reports, stop, model))
     except KeyboardInterrupt:
         typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
         raise typer.Exit(_INTERRUPTED) from None
@@ -401,7 +360,12 @@ def work_and_report(
         files = [str(path) for path in paths]
         json_line("end", run=run_id, exit_code=code, findings=findings, files=files)
     if code:
-        _say_why(store, run_id)
+        if dead := shards.list_shards(store, run_id, states=["dead"]):
+            error = " ".join((dead[0].error or "no error is known").split())
+            opt.warn(
+                f"{counted(len(dead), 'shard')} gave up. Shard {dead[0].shard.index}: "
+                f"{error:.400}. `transexplain resume {run_id}` tries again"
+            )
         if output == "quiet":
             opt.warn(f"{headline[0].text} That is beyond the tolerance; {paths[0]} lists them.")
         raise typer.Exit(code)
@@ -451,50 +415,24 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     output: opt.OutputMode,
 ) -> None:
     """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
+    from orchestrator.spec.evaluation_section import evaluation_estimate
+
     settings = opt.settings_with(db, host_processes)
-    executor = chosen.made(settings, queue=queue_)
-    executor.check()
+    executor = opt.ready_executor(chosen, settings, queue=queue_)
     overrides |= overrides_of(
         items=items or None,
-        methods=_method_names(method),
-        metrics=_method_names(metric),
-        baseline=_token(baseline),
+        methods="all" if method == ["all"] else method,
+        metrics="all" if metric == ["all"] else metric,
+        baseline=int(baseline) if baseline and baseline.isdigit() else baseline,
     )
     if items == 0:
         set_ = [*(set_ or ()), "data.sample=null"]
     prepared = prepare(spec, overrides, set_, settings, task="evaluation")
-    _measure(prepared, settings, executor, report_dir, output)
-
-
-def _measure(
-    prepared: "Prepared",
-    settings: Settings,
-    executor: "Executor",
-    report_dir: opt.Place,
-    output: opt.Output,
-) -> None:
-    """Create the run and drive it to its end."""
-    from orchestrator.spec.evaluation_section import evaluation_estimate
-    from transexplain.store import runs
-
     if output == "bar" and (cost := evaluation_estimate(prepared.plan)):
         typer.echo(cost.summary_text())
     with opt.open_store(settings) as store:
-        run_id = runs.create(store, prepared.plan, prepared.shards, place=prepared.place)
-        work = worked_on(executor, store, run_id, prepared.model)
-        work_and_report(store, run_id, work, report_dir, output)
-
-
-def _method_names(names: list[str] | None) -> list[str] | str | None:
-    """The given names, or `all`; None: nothing was given."""
-    if not names:
-        return None
-    return "all" if names == ["all"] else names
-
-
-def _token(token: str | None) -> str | int | None:
-    """The name of a baseline, or the id of a token."""
-    return int(token) if token is not None and token.isdigit() else token
+        run_id = created(store, prepared, None)
+        work_and_report(store, run_id, executor, report_dir, output, prepared.model)
 
 
 File = Annotated[
@@ -555,10 +493,11 @@ def import_(  # noqa: PLR0913 - the options of a command line
     output: opt.OutputMode,
 ) -> None:
     """Group statistics and a report over attributions made elsewhere; no model is loaded."""
+    from orchestrator.dispatch.executors import LocalProcesses, Workforce
     from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
-    from transexplain.store import runs
 
     settings = opt.settings_with(db)
+    executor = LocalProcesses(Workforce(settings=settings, processes=processes))
     groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
     request = ImportRequest(
         columns=_columns(column),
@@ -571,10 +510,8 @@ def import_(  # noqa: PLR0913 - the options of a command line
     for warning in prepared.warnings:
         opt.warn(warning)
     with opt.open_store(settings) as store:
-        before = audit_before(store, previous)
-        run_id = runs.create(store, prepared.plan, prepared.shards, before)
-        work = worked_on(opt.local_executor(settings, processes), store, run_id)
-        work_and_report(store, run_id, work, report_dir, output)
+        run_id = created(store, prepared, previous)
+        work_and_report(store, run_id, executor, report_dir, output)
 
 
 def _columns(pairs: list[str] | None) -> dict[str, str]:

@@ -1,30 +1,26 @@
 """Verbs of scheduled audits: schedule, sweep, beat."""
 
 import json
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, cast
-
-import typer
-
-from orchestrator.cli import options as opt
-from transexplain.errors import ConfigurationError, InfrastructureError
-
-if TYPE_CHECKING:
-    from transexplain.store.schedules import Receiver, ReceiverKind
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from zoneinfo import ZoneInfo
 
+import typer
+
+from orchestrator.cli import options as opt
+from transexplain.errors import ConfigurationError, InfrastructureError
 from transexplain.files.paths import any_path
 
 if TYPE_CHECKING:
     from transexplain.settings import Settings
     from transexplain.store.database import Database
-    from transexplain.store.schedules import Fire, Schedule
+    from transexplain.store.schedules import Fire, Receiver, ReceiverKind, Schedule
 
 
 Name = Annotated[str, typer.Argument(help="name of the schedule")]
@@ -98,11 +94,9 @@ def test_(name: Name, *, db: opt.DatabaseUrl = None) -> None:
 
     with opt.open_store(opt.settings_with(db)) as store:
         trials = send_trial(schedules.get(store, name))
-    for trial in trials:
-        said = trial.answer or f"failed: {trial.error}"
-        to = trial.receiver
-        typer.echo(f"receiver {to.number}, {to.kind}, {shown(to)}: {said}")
-    if any(trial.error is not None for trial in trials):
+    for to, answer, _ in trials:
+        typer.echo(f"receiver {to.number}, {to.kind}, {shown(to)}: {answer}")
+    if not all(taken for _, _, taken in trials):
         raise typer.Exit(InfrastructureError.exit_code)
 
 
@@ -293,12 +287,11 @@ def sweep(
 ) -> None:
     """Send messages again for shards that no worker holds, and close finished runs."""
     from orchestrator.dispatch import queue
-    from orchestrator.dispatch.queue import check_broker
     from transexplain.reports.sql_results import close_forgotten
     from workers.beat import PeriodicTask, run_beat
 
     settings = opt.settings_with(db)
-    check_broker(settings, must_answer=False)
+    queue.check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         if every is not None:
             again = partial(queue.sweep, store, settings, every=every)
@@ -320,8 +313,6 @@ def beat(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Tick and sweep until SIGTERM (Celery beat); several at once do no harm."""
-    import logging
-
     from orchestrator.dispatch.queue import check_broker
     from orchestrator.schedule.tick import periodic_tasks
     from workers.beat import run_beat
@@ -356,28 +347,27 @@ def _dispatch(
 
 
 def _document(store: "Database", schedule: "Schedule") -> dict[str, Any]:
-    from orchestrator.schedule.verdict_posts import shown
     from transexplain.store import schedules
 
-    document = asdict(schedule)
-    posts = [shown(receiver) for receiver in schedule.receivers if receiver.kind != "email"]
-    document["webhook"] = posts[0] if posts else None
-    document["receivers"] = receiver_documents(schedule.receivers)
-    document["next"] = _next(schedule)
-    document["fires"] = [_fire_document(fire) for fire in schedules.fires(store, schedule.name)]
-    return document
-
-
-def _fire_document(fire: "Fire") -> dict[str, Any]:
-    """A fire, with the state of all its deliveries together under the names of one."""
-    deliveries = fire.deliveries
-    return asdict(fire) | {
-        "post": fire.post,
-        "post_attempts": max((delivery.attempts for delivery in deliveries), default=0),
-        "posted": max(
-            (delivery.delivered for delivery in deliveries if delivery.delivered), default=None
-        ),
-        "post_error": next((delivery.error for delivery in deliveries if delivery.error), None),
+    receivers = receiver_documents(schedule.receivers)
+    fires = []
+    for fire in schedules.fires(store, schedule.name):
+        # the state of all its deliveries together stands under the names of one
+        tried = fire.deliveries
+        together = {
+            "post": fire.post,
+            "post_attempts": max((delivery.attempts for delivery in tried), default=0),
+            "posted": max(
+                (delivery.delivered for delivery in tried if delivery.delivered), default=None
+            ),
+            "post_error": next((delivery.error for delivery in tried if delivery.error), None),
+        }
+        fires.append(asdict(fire) | together)
+    return asdict(schedule) | {
+        "webhook": next((each["to"] for each in receivers if each["kind"] != "email"), None),
+        "receivers": receivers,
+        "next": _next(schedule),
+        "fires": fires,
     }
 
 

@@ -1,21 +1,14 @@
 """The verb serve: pages over the store for a browser."""
 
-import ipaddress
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from orchestrator.cli import options as opt
 from transexplain.registry import require
-
-if TYPE_CHECKING:
-    from orchestrator.serve.access import AccessRules
-    from orchestrator.serve.live_desk import LiveSettings
-    from orchestrator.serve.operating import Operator
-    from transexplain.settings import Settings
+from transexplain.settings import secret
 
 UserHeader = Annotated[
     str | None,
@@ -28,6 +21,18 @@ Proxies = Annotated[
 Hosts = Annotated[
     list[str] | None,
     typer.Option("--allow-host", help="name that readers call the server by; may be repeated"),
+]
+
+
+Operate = Annotated[
+    bool, typer.Option("--operate", help="readers may cancel, retry and resume runs")
+]
+Reports = Annotated[
+    bool,
+    typer.Option(
+        "--reports/--no-reports",
+        help="make sections of reports and clusters, in a process beside the server",
+    ),
 ]
 
 
@@ -44,23 +49,20 @@ def serve(  # noqa: PLR0913 - the options of a command line
     trusted_user_header: UserHeader = None,
     trusted_proxy: Proxies = None,
     allow_host: Hosts = None,
-    operate: Annotated[
-        bool, typer.Option("--operate", help="readers may cancel, retry and resume runs")
-    ] = False,
-    reports: Annotated[
-        bool,
-        typer.Option(
-            "--reports/--no-reports",
-            help="make sections of reports and clusters, in a process beside the server",
-        ),
-    ] = True,
+    operate: Operate = False,
+    reports: Reports = True,
     live: opt.Live,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Show runs, groups, items and the fleet in a browser until SIGTERM or Ctrl-C."""
     for package in ("starlette", "uvicorn", "python_multipart"):
         require(package, "serve")
+    from orchestrator.monitoring.probes import BrokerQueues
     from orchestrator.serve.access import access_rules
+    from orchestrator.serve.live_desk import LiveDesk
+    from orchestrator.serve.operating import FleetOperator
+    from orchestrator.serve.server import serve_pages
+    from transexplain.store.revisions import open_database
 
     rules = access_rules(
         host,
@@ -69,64 +71,24 @@ def serve(  # noqa: PLR0913 - the options of a command line
         proxies=trusted_proxy or (),
         hosts=allow_host or (),
     )
-    _serve(db, rules, (host, port), operate=operate, live=live, reports=reports)
-
-
-def _serve(
-    db: str | None,
-    rules: "AccessRules",
-    place: tuple[str, int],
-    *,
-    operate: bool,
-    live: "LiveSettings | None",
-    reports: bool,
-) -> None:
-    from orchestrator.monitoring.probes import BrokerQueues
-    from orchestrator.serve.live_desk import LiveDesk
-    from orchestrator.serve.server import serve_pages
-    from transexplain.settings import secret
-    from transexplain.store.revisions import open_database
-
-    host, port = place
     settings = opt.settings_with(db)
-    with (
-        open_database(settings.database_url, read_only=True) as store,
-        _operator(settings, operate) as operator,
-    ):
+    has_broker = secret("BROKER_URL") is not None
+    with ExitStack() as stack:
+        store = stack.enter_context(open_database(settings.database_url, read_only=True))
+        operator = None
+        if operate:  # with a handle of its own, which writes
+            writing = stack.enter_context(open_database(settings.database_url))
+            operator = FleetOperator(db=writing, settings=settings, has_broker=has_broker)
         does = [name for name, is_on in (("operate", operate), ("live", live)) if is_on]
-        typer.echo(
-            f"{store.name} at http://{_shown(host)}:{port}/ ({' and '.join(does) or 'read-only'})"
-        )
-        desk = None if live is None else LiveDesk(live)
+        shown = f"[{host}]" if ":" in host else host
+        typer.echo(f"{store.name} at http://{shown}:{port}/ ({' and '.join(does) or 'read-only'})")
         serve_pages(
             *(store, rules),
             host=host,
             port=port,
             queue=settings.queue,
             operator=operator,
-            desk=desk,
-            broker=BrokerQueues(settings) if secret("BROKER_URL") is not None else None,
+            desk=None if live is None else LiveDesk(live),
+            broker=BrokerQueues(settings) if has_broker else None,
             reports=reports,
         )
-
-
-@contextmanager
-def _operator(settings: "Settings", operate: bool) -> "Iterator[Operator | None]":
-    """The operator of runs, with a handle of its own, which writes."""
-    if not operate:
-        yield None
-        return
-    from orchestrator.serve.operating import Operator
-    from transexplain.settings import secret
-    from transexplain.store.revisions import open_database
-
-    with open_database(settings.database_url) as writing:
-        has_broker = secret("BROKER_URL") is not None
-        yield Operator(db=writing, settings=settings, has_broker=has_broker)
-
-
-def _shown(host: str) -> str:
-    try:
-        return f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
-    except ValueError:
-        return host

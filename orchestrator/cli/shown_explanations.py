@@ -4,22 +4,23 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+from rich.console import Console
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
 
 from transexplain.errors import ConfigurationError
+from transexplain.types.items import SimilarityAttribution
 from transexplain.types.prompts import AnswerAttribution
-from transexplain.types.similarities import SimilarityAttribution
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
-    from transexplain.types.items import Attribution, Compared
-from typing import TYPE_CHECKING, Literal
+    from transexplain.types.items import Attribution, Compared, Ledger
 
-import typer
-
-if TYPE_CHECKING:
-    from transexplain.types.items import Attribution, Ledger
-    from transexplain.types.prompts import AnswerAttribution
+Form = Literal["terminal", "json", "html", "png", "svg"]
 
 
 def compared(
@@ -44,32 +45,29 @@ def compared(
     return explain_by_methods(model, content, target=(targets or ["top:2"])[0], params=params)
 
 
-def as_json(comparisons: "Sequence[Compared]") -> str:
-    """All that was found, as JSON."""
-    document = []
-    for comparison in comparisons:
-        plain = asdict(replace(comparison, attributions=()))
-        document.append(
-            {**plain, "attributions": [plain_record(each) for each in comparison.attributions]}
-        )
-    return json.dumps(document, indent=2, ensure_ascii=False)
+def show_all(
+    comparisons: "Sequence[Compared]", content: Any, form: Form, output: Path | None, palette: str
+) -> None:
+    """Show or write the attributions of all methods; raises ConfigurationError for pictures."""
+    if form == "terminal":
+        _print_all(comparisons, palette)
+    elif form == "html":
+        from transexplain.reports.methods_compared import comparison_page
+
+        picture = None if isinstance(content, str | tuple) else content
+        emit(comparison_page(comparisons, picture=picture, palette=palette), output)
+    elif form == "json":
+        document = [
+            asdict(replace(comparison, attributions=()))
+            | {"attributions": [plain_record(each) for each in comparison.attributions]}
+            for comparison in comparisons
+        ]
+        emit(json.dumps(document, indent=2, ensure_ascii=False), output)
+    else:
+        raise ConfigurationError("--method all writes .html or .json")
 
 
-def as_page(comparisons: "Sequence[Compared]", content: Any, palette: str) -> str:
-    """A grid of all methods, as one HTML page."""
-    from transexplain.reports.methods_compared import comparison_page
-
-    return comparison_page(
-        comparisons, picture=None if isinstance(content, str | tuple) else content, palette=palette
-    )
-
-
-def print_all(comparisons: "Sequence[Compared]", palette: str) -> None:
-    """A table for the terminal."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
+def _print_all(comparisons: "Sequence[Compared]", palette: str) -> None:
     from transexplain.reports.coloured_text import token_ansi
 
     explained = [comparison for comparison in comparisons if comparison.attributions]
@@ -93,17 +91,6 @@ def print_all(comparisons: "Sequence[Compared]", palette: str) -> None:
             console.print(Text(f"{comparison.method}: {comparison.error}", style="dim"))
 
 
-def write(
-    comparisons: "Sequence[Compared]", content: Any, output: Path | None, palette: str
-) -> str:
-    """The document for a file; raises ConfigurationError for a form that it does not have."""
-    if output is not None and output.suffix == ".html":
-        return as_page(comparisons, content, palette)
-    if output is None or output.suffix == ".json":
-        return as_json(comparisons)
-    raise ConfigurationError("--method all writes .html or .json")
-
-
 def plain_record(attribution: "Attribution | SimilarityAttribution") -> dict[str, Any]:
     """An attribution, or that of a pair with both its sides, as JSON can hold it."""
     document = asdict(attribution)
@@ -122,28 +109,19 @@ def plain_record(attribution: "Attribution | SimilarityAttribution") -> dict[str
     return document
 
 
-Form = Literal["terminal", "json", "html", "png", "svg"]
-
-
 def show(
     content: Any,
     attributions: "list[Any]",
+    *,
     form: Form,
     output: Path | None,
-    *,
     palette: str,
     blend: Mapping[str, Any],
 ) -> None:
     """Show or write attributions of one item; `content` is the picture, text or graph itself."""
     if form == "json":
-        emit(
-            json.dumps(
-                [plain_record(attribution) for attribution in attributions],
-                indent=2,
-                ensure_ascii=False,
-            ),
-            output,
-        )
+        document = [plain_record(attribution) for attribution in attributions]
+        emit(json.dumps(document, indent=2, ensure_ascii=False), output)
     elif form == "html":
         from transexplain.reports.attribution_html import page
 
@@ -218,61 +196,43 @@ def _draw_graphs(attributions: "list[Attribution]", output: Path | None, palette
 def _print(
     content: Any, attributions: "list[Attribution]", palette: str, blend: Mapping[str, Any]
 ) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    from transexplain.reports.coloured_text import legend_ansi, token_ansi
+    from transexplain.reports.coloured_text import legend_ansi
 
     console = Console(highlight=False)
     for attribution in attributions:
-        _print_answer_so_far(console, attribution)
+        if isinstance(attribution, AnswerAttribution):
+            which = "answer" if attribution.step is None else f"token {attribution.step + 1} of"
+            chance = f"log p {attribution.log_probability:.3f}"
+            console.print(Text(f"{which} {attribution.answer!r}, {chance}"))
         gap = f", gap {attribution.ledger.gap:+.1e}" if attribution.ledger else ""
-        console.print(
-            Text(
-                f"{attribution.class_name}  {attribution.logit:+.3f} {attribution.unit}{gap}",
-                style="bold",
-            )
-        )
+        headline = f"{attribution.class_name}  {attribution.logit:+.3f} {attribution.unit}{gap}"
+        console.print(Text(headline, style="bold"))
         for note in attribution.notes:
             console.print(Text(note, style="italic"))
         if attribution.ledger is not None:
             console.print(Text(ledger_line(attribution.ledger, attribution.unit)), soft_wrap=True)
-        if attribution.relevance.ndim == 2 and console.color_system is None:
+        if attribution.relevance.ndim == 1:
+            _print_positions(console, attribution, palette)
+        elif console.color_system is None:
             console.print(Text("no colours here: --output FILE.png draws it"))
-            continue
-        if attribution.relevance.ndim == 2:
+        else:
             console.print(_picture_text(attribution, content, blend))
-            continue
-        console.print(token_ansi(attribution, palette=palette))
-        strongest = sorted(attribution.words(), key=lambda word: -abs(word.relevance))[:8]
-        console.print(Text("  ".join(f"{w.text} {w.relevance:+.3g}" for w in strongest)))
-        if _print_segments(console, attribution):
-            continue
-        if len(texts := attribution.by_text()) > 1:
-            console.print(Text("first text {:+.3g}, second text {:+.3g}".format(*texts)))
     if isinstance(content, str | tuple | Mapping) or console.color_system is not None:
         console.print(legend_ansi(palette))
 
 
-def _print_answer_so_far(console: Any, attribution: "Attribution") -> None:
-    """Print the token of a language model's answer, with its probability."""
-    from rich.text import Text
+def _print_positions(console: Console, attribution: "Attribution", palette: str) -> None:
+    """Print the coloured text, its strongest words, and the sums of its parts."""
+    from transexplain.reports.coloured_text import token_ansi
 
-    if hasattr(attribution, "answer_ids"):
-        answer: AnswerAttribution = attribution  # type: ignore[assignment]
-        which = "answer" if answer.step is None else f"token {answer.step + 1} of"
-        console.print(Text(f"{which} {answer.answer!r}, log p {answer.log_probability:.3f}"))
-
-
-def _print_segments(console: Any, attribution: "Attribution") -> bool:
-    """Print the sums of a prompt's parts and of the answer so far."""
-    from rich.text import Text
-
-    if not hasattr(attribution, "segments"):
-        return False
-    sums = "  ".join(f"{each.name} {each.relevance:+.3g}" for each in attribution.segments())
-    console.print(Text(sums, style="italic"))
-    return True
+    console.print(token_ansi(attribution, palette=palette))
+    strongest = sorted(attribution.words(), key=lambda word: -abs(word.relevance))[:8]
+    console.print(Text("  ".join(f"{w.text} {w.relevance:+.3g}" for w in strongest)))
+    if isinstance(attribution, AnswerAttribution):  # of the prompt and the answer so far
+        parts = "  ".join(f"{each.name} {each.relevance:+.3g}" for each in attribution.segments())
+        console.print(Text(parts, style="italic"))
+    elif len(texts := attribution.by_text()) > 1:
+        console.print(Text("first text {:+.3g}, second text {:+.3g}".format(*texts)))
 
 
 _COLUMNS = 64  #: of a terminal that a picture takes
@@ -282,8 +242,6 @@ def _picture_text(attribution: "Attribution", content: Any, blend: Mapping[str, 
     """The picture under its relevance; a character is two pixels, one above the other."""
     import numpy as np
     from PIL import Image
-    from rich.style import Style
-    from rich.text import Text
 
     from transexplain.render import overlay
     from transexplain.reports.heatmap import resized

@@ -1,12 +1,12 @@
 """Verbs that read the store: status (once, or watching) and report."""
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console, Group, RenderableType
@@ -17,23 +17,18 @@ from rich.text import Text
 from orchestrator.cli import options as opt
 from orchestrator.cli.fleet_commands import place_text
 from transexplain.errors import ConfigurationError
-from transexplain.store import fleet_state, runs
+from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.fleet_state import WorkerStatus, device_times
 from transexplain.store.runs import RunProgress
 from transexplain.types.device_time import DeviceTime, together
 from transexplain.types.plans import NO_PREFERENCE
 
-if TYPE_CHECKING:
-    from transexplain.store.database import Database
-    from transexplain.store.runs import RunProgress
-
-
 WINDOW = 60.0  #: seconds over which the rate is measured
 Wait = Callable[[float], bool]
 
 
-class Rate:
+class WorkRate:
     """Items per second over the last minute, from snapshots of one run."""
 
     def __init__(self) -> None:
@@ -64,70 +59,52 @@ class RunSnapshot:
     devices: Mapping[str, DeviceTime]  #: worker -> its time on the shards that it saved
 
     @property
-    def finished(self) -> int:
-        """Items that are done or failed."""
-        return self.progress.items_done + self.progress.items_failed
-
-    @property
     def left(self) -> float | None:
         """Seconds still to go at this rate; None: unknown, or nothing left."""
-        rest = self.progress.items_total - self.finished
+        rest = self.progress.items_total - self.progress.items_finished
         running = self.progress.state == "running"
         return rest / self.rate if running and rest and self.rate else None
 
 
-class Watcher:
-    """Reads the state of one run, or of every active run, repeatedly."""
-
-    def __init__(self, db: Database, run_id: str | None = None) -> None:
-        self._db = db
-        self._run_id = run_id
-        self._rates: dict[str, Rate] = {}
-        self._seen: list[str] = []
-
-    def snapshot(self) -> tuple[list[RunSnapshot], tuple[WorkerStatus, ...]]:
-        """The current state of the watched runs, and the workers on them."""
-        if self._run_id:
-            self._seen = [self._run_id]
-        else:
-            running = [run.id for run in runs.list_runs(self._db) if run.state == "running"]
-            self._seen = list(dict.fromkeys((*self._seen, *running)))
-        snapshots = [self._snapshot_of(run_id) for run_id in self._seen]
-        workers = fleet_state.status(self._db).workers
-        return snapshots, tuple(worker for worker in workers if worker.run_id in self._seen)
-
-    def _snapshot_of(self, run_id: str) -> RunSnapshot:
-        state = runs.progress(self._db, run_id)
-        rate = self._rates.setdefault(run_id, Rate())
-        return RunSnapshot(
-            progress=state,
-            rate=rate.note(state.elapsed, state.items_done + state.items_failed),
-            failures=fleet_state.failures(self._db, run_id) if state.items_failed else {},
-            devices={times.worker or "": times for times in device_times(self._db, run_id)},
-        )
+Snapshots = tuple[list[RunSnapshot], tuple[WorkerStatus, ...]]
 
 
-def watch(watcher: Watcher, console: Console, *, every: float, wait: Wait) -> None:
-    """Show snapshots until no watched run runs any more, or `wait` (seconds) says to stop.
+def show(db: Database, run_id: str | None, console: Console, *, every: float, wait: Wait) -> None:
+    """Show one run, or all that run, until none runs any more or `wait` (seconds) says to stop.
 
     On a terminal one picture that is renewed; elsewhere a line per run and snapshot.
     """
     if not console.is_terminal:
-        for snapshots, workers in _snapshots(watcher, every, wait):
+        for snapshots, workers in _snapshots(db, run_id, every, wait):
             for line in lines(snapshots, workers):
                 console.print(line, soft_wrap=True, markup=False, highlight=False)
         return
     with Live(console=console, auto_refresh=False) as live:
-        for snapshots, workers in _snapshots(watcher, every, wait):
+        for snapshots, workers in _snapshots(db, run_id, every, wait):
             live.update(picture(snapshots, workers), refresh=True)
 
 
-def _snapshots(
-    watcher: Watcher, every: float, wait: Wait
-) -> Iterable[tuple[list[RunSnapshot], tuple[WorkerStatus, ...]]]:
+def _snapshots(db: Database, run_id: str | None, every: float, wait: Wait) -> Iterator[Snapshots]:
+    """The state of the watched runs and their workers; a run that was seen once stays."""
+    rates: dict[str, WorkRate] = defaultdict(WorkRate)
+    seen = [run_id] if run_id else []
     while True:
-        snapshots, workers = watcher.snapshot()
-        yield snapshots, workers
+        if not run_id:
+            running = [run.id for run in runs.list_runs(db) if run.state == "running"]
+            seen = list(dict.fromkeys((*seen, *running)))
+        snapshots = []
+        for watched in seen:
+            state = runs.progress(db, watched)
+            snapshots.append(
+                RunSnapshot(
+                    progress=state,
+                    rate=rates[watched].note(state.elapsed, state.items_finished),
+                    failures=fleet_state.failures(db, watched) if state.items_failed else {},
+                    devices={times.worker or "": times for times in device_times(db, watched)},
+                )
+            )
+        workers = fleet_state.status(db).workers
+        yield snapshots, tuple(worker for worker in workers if worker.run_id in seen)
         if all(snapshot.progress.state != "running" for snapshot in snapshots) or wait(every):
             return
 
@@ -143,7 +120,7 @@ def lines(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -> 
         oldest = max((worker.heartbeat_age for worker in at_work), default=0.0)
         rows.append(
             f"{state.run_id}  {state.name}  {_state(state)}  "
-            f"{snapshot.finished}/{state.items_total} items  {snapshot.rate:.1f} items/s  "
+            f"{state.items_finished}/{state.items_total} items  {snapshot.rate:.1f} items/s  "
             f"left {span(snapshot.left)}  shards: {_counts(state.states)}"
             f"  workers: {len(at_work)} (oldest heartbeat {oldest:.0f} s)"
             f"  failures: {_counts(snapshot.failures)}"
@@ -163,7 +140,7 @@ def picture(snapshots: Sequence[RunSnapshot], workers: Sequence[WorkerStatus]) -
             state.run_id,
             Text(state.name),
             _state(state),
-            f"{snapshot.finished}/{state.items_total}",
+            f"{state.items_finished}/{state.items_total}",
             f"{snapshot.rate:.1f}",
             span(snapshot.left),
             _share(together(snapshot.devices.values()).waited),
@@ -224,35 +201,36 @@ def status(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Show the progress of runs."""
-    from transexplain.store import runs
+    from orchestrator.dispatch.stopping import stopping
 
     if watch:
         if json_:
             raise ConfigurationError("--watch is for people, --json for programs; give one")
-        _watch(run_id, every, db)
+        with opt.open_store(opt.settings_with(db)) as store, stopping() as stop:
+            watched = runs.get(store, run_id).id if run_id else None
+            show(store, watched, Console(), every=every, wait=stop.wait)
         return
-
     with opt.open_store(opt.settings_with(db)) as store:
         listed = [runs.get(store, run_id)] if run_id else runs.list_runs(store)
         states = [runs.progress(store, run.id) for run in listed]
         devices = [device_times(store, run.id) for run in listed]
         notes = _notes(store, listed[0].id if run_id else None)
     if json_:
-        pairs = zip(states, devices, strict=True)
-        documents = [
-            {
-                **asdict(state),
-                "device": {
-                    **together(times).document,
-                    "workers": [device.document for device in times],
-                },
-            }
-            for state, times in pairs
-        ]
+        documents = []
+        for state, times in zip(states, devices, strict=True):
+            workers = [device.document for device in times]
+            device = {**together(times).document, "workers": workers}
+            documents.append({**asdict(state), "device": device})
         typer.echo(json.dumps(documents, indent=2))
         return
     for state, times in zip(states, devices, strict=True):
-        typer.echo(f"{_line(state)}{_waited(together(times))}")
+        finished = state.items_finished
+        rate = finished / state.elapsed if state.elapsed else 0.0
+        typer.echo(
+            f"{state.run_id}  {state.name}  {_state(state)}  {finished}/{state.items_total} items "
+            f"({state.items_failed} failed)  {rate:.1f} items/s  shards: {_counts(state.states)}"
+            f"{_waited(together(times))}"
+        )
         for worker_times in times if run_id and len(times) > 1 else ():
             typer.echo(f"  worker {worker_times.worker}:{_waited(worker_times)}")
     if not states:
@@ -261,10 +239,8 @@ def status(
         typer.echo(note)
 
 
-def _notes(store: "Database", run_id: str | None) -> list[str]:
+def _notes(store: Database, run_id: str | None) -> list[str]:
     """The problems: shards of this run, or else messages that no worker took."""
-    from transexplain.store import fleet_state, shards
-
     if run_id:
         notes, seen = [], set[str]()
         for shard in shards.list_shards(store, run_id):
@@ -282,33 +258,12 @@ def _notes(store: "Database", run_id: str | None) -> list[str]:
     return [f"messages that workers refused: {by_reason}"] if refused else []
 
 
-def _watch(run_id: str | None, every: float, db: str | None) -> None:
-    from rich.console import Console
-
-    from orchestrator.dispatch.stopping import stopping
-    from transexplain.store import runs
-
-    with opt.open_store(opt.settings_with(db)) as store, stopping() as stop:
-        watcher = Watcher(store, runs.get(store, run_id).id if run_id else None)
-        watch(watcher, Console(), every=every, wait=stop.wait)
-
-
-def _state(state: "RunProgress") -> str:
+def _state(state: RunProgress) -> str:
     """The state of a run, with its place in the queue where that is another than by default."""
     if state.state != "running":
         return state.state
     place = "" if state.place == NO_PREFERENCE else f" ({place_text(state.place)})"
     return f"{'paused' if state.paused else 'running'}{place}"
-
-
-def _line(state: "RunProgress") -> str:
-    finished = state.items_done + state.items_failed
-    counts = ", ".join(f"{count} {name}" for name, count in state.states.items() if count)
-    rate = finished / state.elapsed if state.elapsed else 0.0
-    return (
-        f"{state.run_id}  {state.name}  {_state(state)}  {finished}/{state.items_total} items "
-        f"({state.items_failed} failed)  {rate:.1f} items/s  shards: {counts}"
-    )
 
 
 def report(
@@ -338,7 +293,6 @@ def report(
     Exit code 3 where stored results are not those that were saved.
     """
     from transexplain.reports.redaction import fewest_of
-    from transexplain.store import runs
 
     fewest = fewest_of(redact, min_count)
     if json_ and sign is not None:

@@ -7,7 +7,7 @@ same everywhere: it claims shards from the store, explains them, and commits wit
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from orchestrator.dispatch.stopping import Reports
 from transexplain.errors import ConfigurationError
@@ -41,25 +41,27 @@ class Workforce:
     script: Path | None = None  #: that `sbatch` is given
 
 
+class RunJob(NamedTuple):
+    """One run for an executor."""
+
+    db: Database
+    run_id: str
+    report: Reports
+    stop: threading.Event  #: ends the work
+    model: "LoadedModel | None" = None  #: that is loaded here already; it need not be used
+
+
 class Executor(Protocol):
     """Works on runs with workers of one kind."""
 
     def check(self) -> None:
         """Raise BrokerError, ConfigurationError or InfrastructureError before a run is made."""
 
-    def work(
-        self,
-        db: Database,
-        run_id: str,
-        *,
-        report: Reports,
-        stop: threading.Event,
-        model: "LoadedModel | None" = None,
-    ) -> None:
-        """Work on a run until it is over; `model` is loaded here already, and need not be used.
+    def work(self, job: RunJob) -> None:
+        """Work on a run until it is over.
 
-        Raises KeyboardInterrupt when `stop` was set, after its workers got the signal to
-        end. Raises InfrastructureError where the workers are gone and the run is not over.
+        Raises KeyboardInterrupt when the job was stopped, after its workers got the signal
+        to end. Raises InfrastructureError where the workers are gone and the run is not over.
         """
 
 
@@ -86,19 +88,11 @@ class LocalProcesses:
     def check(self) -> None:
         """Nothing is needed."""
 
-    def work(
-        self,
-        db: Database,
-        run_id: str,
-        *,
-        report: Reports,
-        stop: threading.Event,
-        model: "LoadedModel | None" = None,
-    ) -> None:
+    def work(self, job: RunJob) -> None:
         """Work as `Executor.work` does."""
         from orchestrator.dispatch.local import run_local
 
-        force = self._workforce
+        force, (db, run_id, report, stop, model) = self._workforce, job
         run_local(
             db, run_id, force.settings, force.processes, model=model, report=report, stop=stop
         )
@@ -116,18 +110,10 @@ class QueuedWorkers:
 
         check_broker(self._settings)
 
-    def work(
-        self,
-        db: Database,
-        run_id: str,
-        *,
-        report: Reports,
-        stop: threading.Event,
-        model: "LoadedModel | None" = None,
-    ) -> None:
+    def work(self, job: RunJob) -> None:
         """Work as `Executor.work` does; workers go on when it stops."""
         from orchestrator.dispatch import run_actions
         from orchestrator.dispatch.queue import follow
 
-        run_actions.send_hints(db, self._settings, run_id)
-        follow(db, run_id, self._settings, report, stop)
+        run_actions.send_hints(job.db, self._settings, job.run_id)
+        follow(job.db, job.run_id, self._settings, job.report, job.stop)

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from rich.console import Console
 
-from transexplain.analysis.groups.matching_sheet import Precision, checked_precisions
 from transexplain.errors import ConfigurationError
 from transexplain.files.paths import AnyPath, write_whole
 from transexplain.provenance.manifest import manifest_of
 from transexplain.registry import Registry
 from transexplain.reports import DRIFT_REPORTS, EVALUATION_REPORTS, REPORTS, STRATEGY_REPORTS
-from transexplain.reports.evaluation import EvaluationSummary, tabulate
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
-from transexplain.reports.runs_compared import DriftSummary
 from transexplain.reports.sql_results import keep
 from transexplain.reports.summary import redacted, summarised
 from transexplain.store import runs
@@ -26,6 +23,9 @@ from transexplain.store.database import Database
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
 
+    from transexplain.analysis.groups.matching_sheet import MatchPrecision
+    from transexplain.reports.evaluation import EvaluationSummary
+    from transexplain.reports.runs_compared import DriftSummary
     from transexplain.reports.strategies_report import StrategyReport  # which loads scikit-learn
 
 #: what a report is made of
@@ -44,17 +44,21 @@ class ReportOptions:
 
     def signer(self) -> "CryptoSigner | None":
         """The signer of the files; raises ConfigurationError for an unusable key."""
+        if self.sign is None:
+            return None
         from transexplain.provenance.report_signature import load_signer
 
-        return None if self.sign is None else load_signer(self.sign)
+        return load_signer(self.sign)
 
     def summary(self, db: Database, run_id: str) -> Summary:
         """The summary of an audit with these options; it is kept for SQL, too.
 
         Raises ConfigurationError for a bad sheet.
         """
-        precisions: list[Precision] = []
+        precisions: list[MatchPrecision] = []
         if self.checked is not None:
+            from transexplain.analysis.groups.matching_sheet import checked_precisions
+
             groups = [group.name for group in runs.get(db, run_id).plan.groups]
             precisions = checked_precisions(self.checked, groups)
         summary, total = summarised(db, run_id, precisions=precisions)
@@ -98,30 +102,51 @@ def report(
     evaluation has not.
     """
     signer = options.signer()  # before anything is written
-    if runs.get(db, run_id).plan.task == "evaluation":
-        options.refuse_evaluation(run_id)
-        table = tabulate(db, run_id)
-        name = f"{table.evaluated.name}-{table.evaluated.run_id}"
-        paths = _write(EVALUATION_REPORTS, table, folder / name)
-        paths.append(_write_manifest(db, table.evaluated.run_id, folder / name))
-        summary: Summary | EvaluationSummary = table
-    else:
-        summary, paths = write_reports(db, run_id, folder, options)
+    summary = _summarised(db, run_id, options)
+    paths = _written(db, summary, folder)
     if signer is not None:
-        paths.append(_write_signature(paths, runs.get(db, run_id).id, signer))
+        from transexplain.provenance.report_signature import signature_text
+
+        # its name begins as a manifest's does, as a report is JSON too
+        path = paths[0].with_name(f"signature-{paths[0].stem}.json")
+        _write_whole(path, signature_text(paths, runs.get(db, run_id).id, signer))
+        paths.append(path)
     if show:
-        _print(summary.headline, paths)
+        print_findings(summary.headline, paths)
     return Written(summary.headline, paths, _code(summary))
 
 
 def as_json(db: Database, run_id: str, options: ReportOptions = _PLAIN) -> tuple[str, int]:
     """The findings of a run as JSON, and the exit code; raises as `report`."""
+    summary = _summarised(db, run_id, options)
+    forms = REPORTS if isinstance(summary, Summary) else EVALUATION_REPORTS
+    return str(forms.load("json")(summary)), _code(summary)
+
+
+def _summarised(db: Database, run_id: str, options: ReportOptions) -> "Summary | EvaluationSummary":
     if runs.get(db, run_id).plan.task == "evaluation":
+        from transexplain.reports.evaluation import tabulate
+
         options.refuse_evaluation(run_id)
-        table = tabulate(db, run_id)
-        return str(EVALUATION_REPORTS.load("json")(table)), _code(table)
-    summary = options.summary(db, run_id)
-    return str(REPORTS.load("json")(summary)), _code(summary)
+        return tabulate(db, run_id)
+    return options.summary(db, run_id)
+
+
+def _written(
+    db: Database, summary: "Summary | EvaluationSummary", folder: AnyPath
+) -> list[AnyPath]:
+    """Write a report in every format, and the manifest next to it if it is not redacted."""
+    if not isinstance(summary, Summary):
+        forms, name, run_id = EVALUATION_REPORTS, summary.evaluated.name, summary.evaluated.run_id
+    else:
+        forms, name, run_id = REPORTS, summary.audited.name, summary.audited.run_id
+        if summary.fewest is not None:
+            return _write(forms, summary, folder / f"{name}-{run_id}-redacted")
+    stem = folder / f"{name}-{run_id}"
+    paths = _write(forms, summary, stem)
+    path = stem.with_name(f"manifest-{stem.name}.json")
+    _write_whole(path, manifest_of(db, run_id).text)
+    return [*paths, path]
 
 
 def check_folder(folder: AnyPath, run_id: str) -> None:
@@ -136,32 +161,26 @@ def check_folder(folder: AnyPath, run_id: str) -> None:
         )
 
 
-def _code(summary: Summary | EvaluationSummary) -> int:
+def _code(summary: "Summary | EvaluationSummary") -> int:
     return 0 if summary.whole else _INCOMPLETE
 
 
-def write_reports(
-    db: Database, run_id: str, folder: AnyPath, options: ReportOptions = _PLAIN
-) -> tuple[Summary, list[AnyPath]]:
+def write_reports(db: Database, run_id: str, folder: AnyPath) -> tuple[Summary, list[AnyPath]]:
     """Write an audit's report in every format into `folder`; returns what it says, and where.
 
     Raises ConfigurationError where the folder cannot be written.
     """
-    summary = options.summary(db, run_id)
-    name = f"{summary.audited.name}-{summary.audited.run_id}"
-    if summary.fewest is not None:
-        return summary, _write(REPORTS, summary, folder / f"{name}-redacted")
-    paths = _write(REPORTS, summary, folder / name)
-    return summary, [*paths, _write_manifest(db, summary.audited.run_id, folder / name)]
+    summary = _PLAIN.summary(db, run_id)
+    return summary, _written(db, summary, folder)
 
 
-def write_comparison(summary: DriftSummary, folder: AnyPath) -> None:
+def write_comparison(summary: "DriftSummary", folder: AnyPath) -> None:
     """Write and print what two runs compared say, in every format.
 
     Raises ConfigurationError where the folder cannot be written.
     """
     name = f"{summary.after.name}-{summary.before.run_id}-{summary.after.run_id}"
-    _print(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
+    print_findings(summary.headline, _write(DRIFT_REPORTS, summary, folder / name))
 
 
 def write_strategies(report: "StrategyReport", folder: AnyPath) -> None:
@@ -170,7 +189,7 @@ def write_strategies(report: "StrategyReport", folder: AnyPath) -> None:
     Raises ConfigurationError where the folder cannot be written.
     """
     stem = folder / f"{report.explored.name}-{report.strategies.run_id}-strategies"
-    _print(report.headline, _write(STRATEGY_REPORTS, report, stem))
+    print_findings(report.headline, _write(STRATEGY_REPORTS, report, stem))
 
 
 def _write(forms: Registry, summary: Report, stem: AnyPath) -> list[AnyPath]:
@@ -182,22 +201,6 @@ def _write(forms: Registry, summary: Report, stem: AnyPath) -> list[AnyPath]:
     return paths
 
 
-def _write_manifest(db: Database, run_id: str, stem: AnyPath) -> AnyPath:
-    """Write the manifest next to a report; its name begins differently, as a report is JSON too."""
-    path = stem.with_name(f"manifest-{stem.name}.json")
-    _write_whole(path, manifest_of(db, run_id).text)
-    return path
-
-
-def _write_signature(paths: Sequence[AnyPath], run_id: str, signer: "CryptoSigner") -> AnyPath:
-    """Write the signature next to the files of a report; its name begins as a manifest's does."""
-    from transexplain.provenance.report_signature import signature_text
-
-    path = paths[0].with_name(f"signature-{paths[0].stem}.json")
-    _write_whole(path, signature_text(paths, run_id, signer))
-    return path
-
-
 def _write_whole(path: AnyPath, content: bytes) -> None:
     try:
         write_whole(path, content)
@@ -207,12 +210,8 @@ def _write_whole(path: AnyPath, content: bytes) -> None:
         ) from error
 
 
-def print_summary(summary: Summary, paths: list[AnyPath]) -> None:
-    """The findings for a terminal."""
-    _print(summary.headline, paths)
-
-
-def _print(statements: Sequence[Statement], paths: Sequence[AnyPath]) -> None:
+def print_findings(statements: Sequence[Statement], paths: Sequence[AnyPath]) -> None:
+    """Print findings, and where their files are."""
     console = Console(highlight=False, soft_wrap=True)
     for statement in statements:
         console.print(f"- {statement.text}", style=_STYLES.get(statement.kind), markup=False)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transexplain.store import queueing
 from transexplain.store.database import Database
-from transexplain.store.fleet_figures import FigureReader, FleetFigures, SavedShards
+from transexplain.store.fleet_figures import FigureReader, FleetFigures
 from transexplain.types.device_time import NO_WORK
 from transexplain.types.plans import DeviceClass, device_class
 
@@ -135,11 +135,7 @@ def _paces(figures: FleetFigures) -> dict[str, float]:
     spent: dict[str, tuple[float, int]] = {}
     for saved in figures.saved:
         seconds, items = spent.get(saved.run_id, (0.0, 0))
-        spent[saved.run_id] = seconds + _seconds(saved), items + saved.items
+        device = sum(value for name, value in saved.seconds.items() if name != NO_WORK)
+        seconds += max(device, saved.shard_seconds.total)
+        spent[saved.run_id] = seconds, items + saved.items
     return {run_id: seconds / items for run_id, (seconds, items) in spent.items() if items}
-
-
-def _seconds(saved: SavedShards) -> float:
-    """The seconds that a worker spent on shards; older versions saved those of computing alone."""
-    device = sum(value for name, value in saved.seconds.items() if name != NO_WORK)
-    return max(device, saved.shard_seconds.total)

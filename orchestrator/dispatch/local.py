@@ -205,12 +205,14 @@ class _Reported:
     def __init__(self, db: Database, run_id: str, report: Reports) -> None:
         self._db, self._run_id, self._report = db, run_id, report
         self._lock = threading.RLock()  # items end in one thread, shards in others
-        self._saved = self._items = _finished(db, run_id)
+        self._saved = self._items = runs.progress(db, run_id).items_finished
         self._checks = 0
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
         """Report the saved items; return whether there are more than before, by any process."""
-        saved = _finished(self._db, self._run_id)  # ending an item waits for no query
+        saved = runs.progress(
+            self._db, self._run_id
+        ).items_finished  # ending an item waits for no query
         with self._lock:
             before, self._saved = self._saved, saved
             self.report(cells)
@@ -360,8 +362,3 @@ def _child(run_id: str, settings: Settings, threads: int, cells: Cells, processe
         suppress(KeyboardInterrupt),
     ):
         run_here(db, run_id, settings, stop=stop, cells=cells, processes=processes)
-
-
-def _finished(db: Database, run_id: str) -> int:
-    state = runs.progress(db, run_id)
-    return state.items_done + state.items_failed

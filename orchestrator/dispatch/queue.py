@@ -100,19 +100,16 @@ def _connected(settings: Settings) -> Iterator[tuple[Celery, Connection]]:
                 connection.ensure_connection(max_retries=1, interval_start=0, timeout=_PATIENCE)
                 yield app, connection
             except (OperationalError, OSError, *errors) as error:
-                raise _unusable(settings, error) from error
+                reason = " ".join(str(error).split()).rstrip(".")
+                raise BrokerError(
+                    f"broker {shown_url(settings.broker_url)} "
+                    f"{'refuses' if _refuses(error) else 'cannot be reached'}: "
+                    f"{without_secrets(reason, settings.broker_url)}. Check that it is running and "
+                    "that TRANSEXPLAIN_BROKER_URL names it, with its user, password and virtual "
+                    "host or database"
+                ) from error
     finally:
         app.close()
-
-
-def _unusable(settings: Settings, error: Exception) -> BrokerError:
-    reason = without_secrets(" ".join(str(error).split()).rstrip("."), settings.broker_url)
-    how = "refuses" if _refuses(error) else "cannot be reached"
-    return BrokerError(
-        f"broker {shown_url(settings.broker_url)} {how}: {reason}. Check that it is running and "
-        "that TRANSEXPLAIN_BROKER_URL names it, with its user, password and virtual host or "
-        "database"
-    )
 
 
 def _refuses(error: BaseException | None) -> bool:
@@ -213,18 +210,21 @@ def follow(
     warn = report.wait or (lambda message: None)
     stop = stop or threading.Event()
     state = runs.progress(db, run_id)
-    seen, moved = state.items_done + state.items_failed, time.monotonic()
+    seen, moved = state.items_finished, time.monotonic()
     pause = _POLL
     while state.state == "running":
         if stop.wait(pause):
             raise KeyboardInterrupt
         if look is not None:
             look()
-        _sweep(db, settings, warn)
+        try:
+            sweep(db, settings)
+        except BrokerError as error:
+            warn(str(error))
         started = time.monotonic()
         state = runs.progress(db, run_id)
         pause = max(_POLL, (time.monotonic() - started) / _QUERY_SHARE)
-        finished = state.items_done + state.items_failed
+        finished = state.items_finished
         if finished > seen:
             on_items(finished - seen)
             seen, moved = finished, time.monotonic()
@@ -234,10 +234,3 @@ def follow(
             elif not state.workers and state.state == "running":
                 warn("no worker holds a shard of this run; start one with `transexplain worker`")
             moved = time.monotonic()
-
-
-def _sweep(db: Database, settings: Settings, warn: Callable[[str], None]) -> None:
-    try:
-        sweep(db, settings)
-    except BrokerError as error:
-        warn(str(error))

@@ -25,8 +25,7 @@ from transexplain.store.revisions import open_database
 from transexplain.types.plans import SPREAD, AuditPlan, DeviceClass, device_class
 
 if TYPE_CHECKING:
-    from orchestrator.dispatch.executors import Workforce
-    from transexplain.models.loaded_model import LoadedModel
+    from orchestrator.dispatch.executors import RunJob, Workforce
 
 _POLL = 0.5  #: seconds between two looks at the run
 _PATIENCE = 60.0  #: seconds without a finished item after which the reason is looked for
@@ -70,22 +69,16 @@ class RayActors:
                 "`HOST:6379` of its head, or `local` for a cluster of this machine alone"
             )
 
-    def work(
-        self,
-        db: Database,
-        run_id: str,
-        *,
-        report: Reports,
-        stop: threading.Event,
-        model: "LoadedModel | None" = None,
-    ) -> None:
+    def work(self, job: "RunJob") -> None:
         """Work as `Executor.work` does; ConfigurationError where the cluster has no such device."""
+        db, run_id = job.db, job.run_id
         plan = runs.get(db, run_id).plan
         url = db.url if db.path is None else f"sqlite:///{db.path.absolute()}"
         settings = replace(self._wanted.settings, database_url=url)
         with _cluster(str(self._wanted.address)) as ray:
-            actors = _begin(ray, plan, settings, run_id, self._count(ray, db, run_id, plan))
-            _Watch(ray, db, run_id, actors, report).until_over(stop)
+            count = self._count(ray, db, run_id, plan)
+            actors = _begin(ray, plan, settings, run_id, count)
+            _Watch(ray, db, run_id, actors, job.report).until_over(job.stop)
         runs.finalise(db, run_id)
 
     def _count(self, ray: Any, db: Database, run_id: str, plan: AuditPlan) -> int:
@@ -179,7 +172,12 @@ class _Watch:
         while self._working and not over and not stop.is_set():
             ended, self._working = self._ray.wait(self._working, timeout=_POLL)
             for actor in ended:
-                self._note(actor)
+                try:
+                    self._ray.get(actor)
+                except self._ray.exceptions.RayError as error:
+                    self._errors.append(error)
+                    if self._report.wait is not None:
+                        self._report.wait(f"a Ray actor ended: {_reason(error)}")
             over = self._progress()
         if stop.is_set():
             self._end()
@@ -189,14 +187,6 @@ class _Watch:
                 f"every Ray actor for run {self._run_id} failed, the last with: "
                 f"{_reason(self._errors[-1])}"
             ) from self._errors[-1]
-
-    def _note(self, ended: Any) -> None:
-        try:
-            self._ray.get(ended)
-        except self._ray.exceptions.RayError as error:
-            self._errors.append(error)
-            if self._report.wait is not None:
-                self._report.wait(f"a Ray actor ended: {_reason(error)}")
 
     def _progress(self) -> bool:
         """Report what was finished since the last look; whether nothing is left."""
@@ -215,7 +205,7 @@ class _Watch:
         state = runs.progress(self._db, self._run_id)
         running = state.state == "running"
         open_shards = state.states["queued"] + state.states["running"] if running else 0
-        return state.items_done + state.items_failed, open_shards
+        return state.items_finished, open_shards
 
     def _stalled(self) -> str:
         state = runs.progress(self._db, self._run_id)

@@ -6,21 +6,17 @@ whether tasks of it are left, and `scancel` when the run is to stop.
 
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.dispatch import run_actions
 from orchestrator.dispatch.queue import check_broker, follow
-from orchestrator.dispatch.stopping import Reports
 from transexplain.errors import ConfigurationError, InfrastructureError
 from transexplain.store import runs
-from transexplain.store.database import Database
 
 if TYPE_CHECKING:
-    from orchestrator.dispatch.executors import Workforce
-    from transexplain.models.loaded_model import LoadedModel
+    from orchestrator.dispatch.executors import RunJob, Workforce
 
 _COMMANDS = ("sbatch", "squeue", "scancel")
 _WORKERS = 8  #: tasks of the array, unless another number is named
@@ -52,33 +48,24 @@ class SlurmArray:
             )
         check_broker(self._wanted.settings)
 
-    def work(
-        self,
-        db: Database,
-        run_id: str,
-        *,
-        report: Reports,
-        stop: threading.Event,
-        model: "LoadedModel | None" = None,
-    ) -> None:
+    def work(self, job: "RunJob") -> None:
         """Work as `Executor.work` does; a stop cancels the job, whose tasks give leases back."""
-        settings = self._wanted.settings
+        db, run_id, settings = job.db, job.run_id, self._wanted.settings
         run_actions.send_hints(db, settings, run_id)
         states = runs.progress(db, run_id).states
         waiting = states["queued"] + states["running"]
-        job = self._submit(min(self._wanted.workers or _WORKERS, max(1, waiting)))
-        watch = _JobWatch(job, run_id)
+        tasks = min(self._wanted.workers or _WORKERS, max(1, waiting))
+        words = ["sbatch", "--parsable", f"--array=1-{tasks}", str(self._wanted.script)]
+        started = _run(words)
+        if started.returncode:
+            raise InfrastructureError(f"{' '.join(words)} failed: {started.stderr.strip()}")
+        number = started.stdout.partition(";")[0].strip()  # "number;cluster" of several clusters
+        watch = _JobWatch(number, run_id)
         try:
-            follow(db, run_id, settings, report, stop, look=watch.look)
+            follow(db, run_id, settings, job.report, job.stop, look=watch.look)
         except BaseException:
-            _run(["scancel", job])  # what is gone already is an error there
+            _run(["scancel", number])  # what is gone already is an error there
             raise
-
-    def _submit(self, tasks: int) -> str:
-        """Start the array; returns the number of the job."""
-        array = f"--array=1-{tasks}"
-        printed = _called(["sbatch", "--parsable", array, str(self._wanted.script)])
-        return printed.partition(";")[0].strip()  # "number;cluster" where there are several
 
 
 class _JobWatch:
@@ -94,7 +81,10 @@ class _JobWatch:
         if time.monotonic() - self._asked < _LOOK_EVERY:
             return
         self._asked = time.monotonic()
-        alive = _is_left(self._job)
+        listed = _run(["squeue", "--noheader", "--format=%i", "--jobs", self._job])
+        alive = bool(listed.stdout.strip())
+        if listed.returncode:  # one that does not answer may still have tasks that wait or run
+            alive = "Invalid job id" not in listed.stderr  # the words for one that is long over
         if not alive and self._gone:
             raise InfrastructureError(
                 f"no task of Slurm job {self._job} is left and run {self._run_id} is not over: see "
@@ -102,22 +92,6 @@ class _JobWatch:
                 "--executor slurm` with the same options goes on"
             )
         self._gone = not alive
-
-
-def _is_left(job: str) -> bool:
-    """Return whether a task waits, runs or ends; true where Slurm does not answer."""
-    done = _run(["squeue", "--noheader", "--format=%i", "--jobs", job])
-    if done.returncode:
-        return "Invalid job id" not in done.stderr  # the words for one that is long over
-    return bool(done.stdout.strip())
-
-
-def _called(words: Sequence[str]) -> str:
-    """The output of a command of Slurm; raises InfrastructureError where it fails."""
-    done = _run(words)
-    if done.returncode:
-        raise InfrastructureError(f"{' '.join(words)} failed: {done.stderr.strip()}")
-    return done.stdout
 
 
 def _run(words: Sequence[str]) -> "subprocess.CompletedProcess[str]":

@@ -1,7 +1,7 @@
 """The policy of a gate: one YAML file, every key checked, every unknown key refused."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
@@ -14,6 +14,11 @@ from transexplain.types.findings import Decision
 _AsList = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 Names = Annotated[tuple[str, ...], _AsList]
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+def _is_set(rule: Any) -> bool:
+    """Return whether a rule is named; 0 is a limit."""
+    return rule is not None and rule is not False
 
 
 class VerdictRule(Strict):
@@ -75,8 +80,7 @@ class DriftRule(Strict):
     @model_validator(mode="after")
     def _check_not_empty(self) -> "DriftRule":
         rules = type(self).model_fields.keys() - {"against", "force"}
-        known = (getattr(self, name) for name in rules)
-        if all(rule is None or rule is False for rule in known):  # 0 is a limit
+        if not any(_is_set(getattr(self, name)) for name in rules):
             raise ValueError(f"names no limit; set one of {', '.join(sorted(rules))}")
         return self
 
@@ -142,8 +146,7 @@ class Policy(Strict):
     @model_validator(mode="after")
     def _check_not_empty(self) -> "Policy":
         names = [name for name in type(self).model_fields if name != "on_open"]
-        rules = (getattr(self, name) for name in names)
-        if all(rule is None or rule is False for rule in rules):  # 0 is a limit
+        if not any(_is_set(getattr(self, name)) for name in names):
             raise ValueError(f"names no rule; known: {', '.join(names)}")
         return self
 
@@ -154,9 +157,7 @@ def load_policy(path: Path) -> Policy:
         text = read_text(path)
     except (OSError, UnicodeDecodeError, UnreadableError) as error:
         raise ConfigurationError(f"cannot read the policy {path}: {reason_of(error)}") from None
-    document = yaml_value(text, f"the policy {path}")
-    if document is None:
-        document = {}
+    document = yaml_value(text, f"the policy {path}") or {}
     if not isinstance(document, dict):
         raise ConfigurationError(
             f"{path} holds no mapping; a policy has lines like `max_failed: 0`"

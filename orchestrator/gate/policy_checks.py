@@ -8,7 +8,6 @@ from typing import Literal
 from orchestrator.gate.policy import FaithfulnessRule, Policy, RelevanceRule, VerdictRule
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.impact_ratios import ImpactAnswer, ImpactRow, ImpactTable
 from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import WORDS, in_stratum, signed
@@ -16,15 +15,12 @@ from transexplain.reports.headline import caveats
 from transexplain.reports.phrasing import counted, named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.run_metrics import (
-    COMPARED,
-    category_ratio,
     compared_rows,
     largest_difference,
     only_scores,
     unjudged,
 )
 from transexplain.reports.sections.group_answers import MENTION, OUTCOME
-from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.reports.sections.item_fates import damage
 from transexplain.types.findings import GroupStatistic
 
@@ -150,7 +146,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class PolicyCheck:
     """One rule, and whether it is kept."""
 
     rule: str  #: its key in the policy
@@ -161,28 +157,54 @@ class Check:
     open: bool = False  #: the limit lies within the interval; `on_open` decides
 
 
-def at_most(rule: str, measured: float, limit: float, what: str) -> Check:
+def at_most(rule: str, measured: float, limit: float, what: str) -> PolicyCheck:
     """A rule that a number is not to exceed."""
     kept = measured <= limit + _ROUNDING
     text = f"{_number(measured)} {what}, at most {_number(limit)} allowed"
-    return Check(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
+    return PolicyCheck(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
 
 
-def at_least(rule: str, measured: float, limit: float, what: str) -> Check:
+def at_least(rule: str, measured: float, limit: float, what: str) -> PolicyCheck:
     """A rule that a number is to reach."""
     kept = measured >= limit - _ROUNDING
     text = f"{_number(measured)} {what}, at least {_number(limit)} wanted"
-    return Check(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
+    return PolicyCheck(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
 
 
-def not_measured(rule: str, why: str, threshold: float | None = None) -> Check:
+def settled(
+    rule: str, state: State, measured: float, limit: float, text: str, *, opened: bool
+) -> PolicyCheck:
+    """A rule whose state the intervals decide; `opened`: whether an open one passes."""
+    return PolicyCheck(
+        rule=rule,
+        passed=opened if state == "open" else state == "pass",
+        measured=measured,
+        threshold=limit,
+        text=f"open: {text}" if state == "open" else text,
+        open=state == "open",
+    )
+
+
+def none_of(rule: str, names: Sequence[str], what: str) -> PolicyCheck:
+    """A rule that holds where there is nothing to name."""
+    text = f"{len(names)} {what}, none allowed"
+    return PolicyCheck(
+        rule=rule,
+        passed=not names,
+        measured=float(len(names)),
+        threshold=0.0,
+        text=f"{text}: {named(names)}" if names else text,
+    )
+
+
+def not_measured(rule: str, why: str, threshold: float | None = None) -> PolicyCheck:
     """A check that fails because its measure is missing."""
-    return Check(
+    return PolicyCheck(
         rule=rule, passed=False, measured=None, threshold=threshold, text=f"not measured: {why}"
     )
 
 
-def finished(summary: Summary) -> Check:
+def finished(summary: Summary) -> PolicyCheck:
     """A gate judges a run that is over: the rest of it might say otherwise."""
     state = summary.audited.state
     text = f"the run is {state}"
@@ -193,10 +215,10 @@ def finished(summary: Summary) -> Check:
     if lost := damage(summary.sections.get("unreadable")):
         text = lost
     passed = state == "done" and not lost
-    return Check(rule="finished", passed=passed, measured=None, threshold=None, text=text)
+    return PolicyCheck(rule="finished", passed=passed, measured=None, threshold=None, text=text)
 
 
-def checks(policy: Policy, summary: Summary) -> Iterator[Check]:
+def checks(policy: Policy, summary: Summary) -> Iterator[PolicyCheck]:
     """Every rule of the policy but `drift`, in the policy's order."""
     for name, check in _LIMITS.items():
         limit = getattr(policy, name)
@@ -212,15 +234,14 @@ def checks(policy: Policy, summary: Summary) -> Iterator[Check]:
     if policy.forbid_suppressed:
         yield _suppressed(summary)
     if policy.forbid_gaps:
-        gaps = list(caveats(summary))
-        yield _none_of("forbid_gaps", gaps, "gaps in what the verdict rests on")
+        yield none_of("forbid_gaps", list(caveats(summary)), "gaps in what the verdict rests on")
     if policy.relevance is not None:
         yield _relevance(summary, policy.relevance)
     if policy.faithfulness is not None and policy.faithfulness.beats_random:
         yield _faithfulness(summary, policy.faithfulness)
 
 
-def _failed(summary: Summary, limit: float) -> Check:
+def _failed(summary: Summary, limit: float) -> PolicyCheck:
     counts = summary.counts
     missing = counts.total - counts.done
     share = missing / counts.total if counts.total else 0.0
@@ -228,7 +249,7 @@ def _failed(summary: Summary, limit: float) -> Check:
     return at_most("max_failed", share, limit, what)
 
 
-def _truncated(summary: Summary, limit: float) -> Check:
+def _truncated(summary: Summary, limit: float) -> PolicyCheck:
     counts = summary.counts
     if not counts.done:
         return not_measured("max_truncated", "no item was explained", limit)
@@ -236,7 +257,7 @@ def _truncated(summary: Summary, limit: float) -> Check:
     return at_most("max_truncated", counts.truncated / counts.done, limit, what)
 
 
-def _gaps(summary: Summary, limit: float) -> Check:
+def _gaps(summary: Summary, limit: float) -> PolicyCheck:
     rule, conservation = "max_gap_above", summary.conservation
     if conservation is None and summary.audited.task == "imported":
         return not_measured(rule, _IMPORTED, limit)
@@ -257,7 +278,7 @@ def _gaps(summary: Summary, limit: float) -> Check:
     return at_most(rule, conservation.above, limit, what)
 
 
-def _accuracy(summary: Summary, limit: float) -> Check:
+def _accuracy(summary: Summary, limit: float) -> PolicyCheck:
     counts = summary.counts
     if counts.accuracy is None:
         why = "no item has a label of a class; name `data.label` and map `labels`"
@@ -266,7 +287,7 @@ def _accuracy(summary: Summary, limit: float) -> Check:
     return at_least("min_accuracy", counts.accuracy, limit, what)
 
 
-def _sensitivity(summary: Summary, limit: float) -> Check:
+def _sensitivity(summary: Summary, limit: float) -> PolicyCheck:
     rule, sensitivity = "min_class_sensitivity", summary.class_sensitivity
     if sensitivity is None:
         why = "the run has no sample of it; audit a model of two or more classes with this version"
@@ -277,7 +298,7 @@ def _sensitivity(summary: Summary, limit: float) -> Check:
     )
 
 
-def _difference(summary: Summary, limit: float) -> Check:
+def _difference(summary: Summary, limit: float) -> PolicyCheck:
     rule, worst = "max_difference", largest_difference(summary)
     if worst is None:
         return not_measured(rule, _why_no_groups(summary), limit)
@@ -288,7 +309,7 @@ def _difference(summary: Summary, limit: float) -> Check:
 
 def _measured(
     summary: Summary, name: str, rule: MeasureRule, limit: float, *, opened: bool
-) -> Check:
+) -> PolicyCheck:
     """A limit of a measure of the verdicts; `opened`: whether an open rule passes."""
     rows = limited(summary, rule, limit)
     if not any(row.measure.interval for row in rows):
@@ -297,14 +318,7 @@ def _measured(
     allowed = "at least" if name.startswith("min") else "at most"
     unit = f" {rule.unit}" if rule.unit else ""
     text = f"{worst.text(rule)}, {allowed} {_number(rule.scale * limit)}{unit} allowed"
-    return Check(
-        rule=name,
-        passed=opened if worst.state == "open" else worst.state == "pass",
-        measured=worst.measure.value,
-        threshold=limit,
-        text=f"open: {text}" if worst.state == "open" else text,
-        open=worst.state == "open",
-    )
+    return settled(name, worst.state, worst.measure.value, limit, text, opened=opened)
 
 
 def _why_not(summary: Summary, name: str, rule: MeasureRule) -> str:
@@ -322,51 +336,22 @@ def _why_not(summary: Summary, name: str, rule: MeasureRule) -> str:
     return _why_no_groups(summary)
 
 
-def _category(summary: Summary, limit: float) -> Check:
-    rule, impact = "min_category_ratio", impact_of(summary)
+def _category(summary: Summary, limit: float) -> PolicyCheck:
+    rule, impact = "min_category_ratio", summary.sections.get("impact")
     if impact is None:
         why = "the run has no categories of people; name columns of them in groups.impact"
         why = why if summary.counts.done else "no item was explained"
         return not_measured(rule, why, limit)
-    scored = only_scores(summary)
-    known: list[tuple[float, str]] = []
-    missing: list[str] = []
-    for answer in impact.answers:
-        for table in answer.tables:
-            rows = [pair for row in table.rows if (pair := _ratio(row, answer, scored=scored))]
-            known += rows
-            if len(rows) < COMPARED:
-                missing.append(_no_ratios(table, answer, scored=scored))
+    tables = list(impact.compared(scored=only_scores(summary)))
+    known = [ratio for ratios, _ in tables for ratio in ratios]
+    missing = [why for _, why in tables if why]
     worst = min(known, default=(1.0, ""))
     if missing and worst[0] >= limit - _ROUNDING:
         return not_measured(rule, "; ".join(missing), limit)
     return at_least(rule, worst[0], limit, f"the lowest impact ratio of a category: {worst[1]}")
 
 
-def _ratio(row: ImpactRow, answer: ImpactAnswer, *, scored: bool) -> tuple[float, str] | None:
-    """A category's ratio, and what it is of; None: the report has none."""
-    known = category_ratio(row, scored=scored)
-    if known is None:
-        return None
-    value, count = known
-    deed = "score above the median" if scored else "are selected"
-    return value, f"{row.category} for {answer.answer}, {count:,} of {row.items:,} {deed}"
-
-
-def _no_ratios(table: ImpactTable, answer: ImpactAnswer, *, scored: bool) -> str:
-    """Why a table does not compare categories."""
-    large = sum(not row.excluded for row in table.rows)
-    if large < COMPARED:
-        seen = f"{len(table.rows)} in the data, {large} of them large enough"
-        why = f"{seen}, at least {COMPARED} are needed"
-    elif scored:
-        why = "the items have no scores, or none above the median"
-    else:
-        why = "nobody was selected"
-    return f"no impact ratios by {table.by} for {answer.answer}: {why}"
-
-
-def _verdicts(summary: Summary, rule: VerdictRule, *, opened: bool) -> Check:
+def _verdicts(summary: Summary, rule: VerdictRule, *, opened: bool) -> PolicyCheck:
     rows = summary.groups.verdicts if summary.groups else ()
     missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
     if missing or not rows:
@@ -377,18 +362,15 @@ def _verdicts(summary: Summary, rule: VerdictRule, *, opened: bool) -> Check:
     text = f"{len(forbidden)} of {counted(len(scope), 'group')} with a forbidden verdict"
     if forbidden:
         text += f": {named([_forbidden(row, rule) for row in forbidden])}"
-    undecided = [row.group for row in scope if _is_open(row, rule)]
-    is_open = bool(undecided) and not forbidden
-    if is_open:
-        text = f"open: {text}; not settled for {named(undecided)}"
-    return Check(
-        rule="verdicts",
-        passed=opened if is_open else not forbidden,
-        measured=float(len(forbidden)),
-        threshold=0.0,
-        text=text,
-        open=is_open,
-    )
+    undecided = [
+        row.group
+        for row in scope
+        if (row.mention == "open" and rule.mention) or (row.outcome == "open" and rule.outcome)
+    ]
+    state: State = "fail" if forbidden else "open" if undecided else "pass"
+    if state == "open":
+        text += f"; not settled for {named(undecided)}"
+    return settled("verdicts", state, float(len(forbidden)), 0.0, text, opened=opened)
 
 
 def _forbidden(row: GroupVerdict, rule: VerdictRule) -> str:
@@ -403,31 +385,14 @@ def _forbidden(row: GroupVerdict, rule: VerdictRule) -> str:
     return f"{row.group}: {' and '.join(answers)}"
 
 
-def _is_open(row: GroupVerdict, rule: VerdictRule) -> bool:
-    """Return whether a question that the rule judges is not settled."""
-    mention, outcome = row.mention == "open", row.outcome == "open"
-    return (mention and bool(rule.mention)) or (outcome and bool(rule.outcome))
-
-
-def _suppressed(summary: Summary) -> Check:
+def _suppressed(summary: Summary) -> PolicyCheck:
     """Groups that are mentioned and of which neither rates nor swaps say anything."""
     if summary.groups is None:
         return not_measured("forbid_suppressed", _why_no_groups(summary))
-    return _none_of("forbid_suppressed", unjudged(summary), "groups cannot be judged")
+    return none_of("forbid_suppressed", unjudged(summary), "groups cannot be judged")
 
 
-def _none_of(rule: str, names: list[str], what: str) -> Check:
-    text = f"{len(names)} {what}, none allowed"
-    return Check(
-        rule=rule,
-        passed=not names,
-        measured=float(len(names)),
-        threshold=0.0,
-        text=f"{text}: {named(names)}" if names else text,
-    )
-
-
-def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
+def _relevance(summary: Summary, rule: RelevanceRule) -> PolicyCheck:
     rows = compared_rows(summary)
     missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
     missing += _unknown_names("target", rule.targets, [row.target for row in rows])
@@ -448,12 +413,12 @@ def _relevance(summary: Summary, rule: RelevanceRule) -> Check:
     )
     if flagged:
         text += f": {named([f'{_row(row)} {row.verdict}' for row in flagged])}"
-    return Check(
+    return PolicyCheck(
         rule="relevance", passed=not flagged, measured=float(len(flagged)), threshold=0.0, text=text
     )
 
 
-def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
+def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> PolicyCheck:
     faithfulness = summary.faithfulness
     rows = (
         [] if faithfulness is None else [row for row in faithfulness.rows if row.beats is not None]
@@ -470,7 +435,7 @@ def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
     text = f"beats random beyond chance on {len(scope) - len(lost)} of {len(scope)} measures"
     if lost:
         text += f", all wanted; not on {named([f'{row.title} ({row.target})' for row in lost])}"
-    return Check(
+    return PolicyCheck(
         rule="faithfulness",
         passed=not lost,
         measured=float(len(scope) - len(lost)),
@@ -479,7 +444,7 @@ def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> Check:
     )
 
 
-_LIMITS: dict[str, Callable[[Summary, float], Check]] = {
+_LIMITS: dict[str, Callable[[Summary, float], PolicyCheck]] = {
     "max_failed": _failed,
     "max_truncated": _truncated,
     "max_gap_above": _gaps,

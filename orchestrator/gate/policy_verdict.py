@@ -8,18 +8,20 @@ from xml.etree import ElementTree
 
 from orchestrator.gate.policy import DriftRule, Policy
 from orchestrator.gate.policy_checks import (
-    Check,
+    PolicyCheck,
     at_least,
     at_most,
     checks,
     finished,
+    none_of,
     not_measured,
+    settled,
     state_of,
 )
 from transexplain.errors import ConfigurationError
 from transexplain.files.paths import AnyPath
 from transexplain.reports.exports.export_run import write_text
-from transexplain.reports.phrasing import named, xml_text
+from transexplain.reports.phrasing import xml_text
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.summary import summarise
 from transexplain.reports.verdict_words import newly, rate_sentence
@@ -32,7 +34,7 @@ PREVIOUS = "previous"
 
 def drift_checks(
     db: Database, run: AuditRun, rule: DriftRule, *, opened: bool = True
-) -> Iterator[Check]:
+) -> Iterator[PolicyCheck]:
     """Every limit of the rule; one line that fails where there is nothing to compare with.
 
     `opened`: whether a limit within the interval passes.
@@ -51,21 +53,6 @@ def drift_checks(
     except ConfigurationError as error:
         yield not_measured("drift", " ".join(str(error).split()))
         return
-    yield from _limits(drift, rule, opened=opened)
-
-
-def _before(db: Database, run: AuditRun, rule: DriftRule) -> str | None:
-    if rule.against != PREVIOUS:
-        return runs.get(db, rule.against).id
-    if run.previous is None:
-        return None
-    try:
-        return runs.get(db, run.previous).id
-    except ConfigurationError:
-        return None
-
-
-def _limits(drift: DriftSummary, rule: DriftRule, *, opened: bool) -> Iterator[Check]:
     predictions, other = drift.predictions, f"against run {drift.before.run_id}"
     if rule.max_changed_predictions is not None:
         what = f"of {predictions.common:,} common items are predicted differently {other}"
@@ -84,7 +71,18 @@ def _limits(drift: DriftSummary, rule: DriftRule, *, opened: bool) -> Iterator[C
         yield _new_differences(drift)
 
 
-def _accuracy(drift: DriftSummary, limit: float) -> Check:
+def _before(db: Database, run: AuditRun, rule: DriftRule) -> str | None:
+    if rule.against != PREVIOUS:
+        return runs.get(db, rule.against).id
+    if run.previous is None:
+        return None
+    try:
+        return runs.get(db, run.previous).id
+    except ConfigurationError:
+        return None
+
+
+def _accuracy(drift: DriftSummary, limit: float) -> PolicyCheck:
     rule, seen = "drift.max_accuracy_drop", drift.predictions
     if not seen.labelled:
         return not_measured(rule, "no common item has a label in both runs", limit)
@@ -93,7 +91,7 @@ def _accuracy(drift: DriftSummary, limit: float) -> Check:
     return at_most(rule, max(0.0, lost), limit, what)
 
 
-def _agreement(drift: DriftSummary, limit: float) -> Check:
+def _agreement(drift: DriftSummary, limit: float) -> PolicyCheck:
     rule = "drift.min_agreement"
     known = [
         (change.agreement.mean, change) for change in drift.changes if change.agreement is not None
@@ -105,7 +103,7 @@ def _agreement(drift: DriftSummary, limit: float) -> Check:
     return at_least(rule, worst, limit, what)
 
 
-def _groups(drift: DriftSummary, limit: float) -> Check:
+def _groups(drift: DriftSummary, limit: float) -> PolicyCheck:
     rule = "drift.max_group_change"
     shifts = drift.groups.shifts if drift.groups else ()
     known = [shift for shift in shifts if shift.interval is not None]
@@ -116,7 +114,7 @@ def _groups(drift: DriftSummary, limit: float) -> Check:
     return at_most(rule, abs(worst.change), limit, what)
 
 
-def _rates(drift: DriftSummary, limit: float, *, opened: bool) -> Check:
+def _rates(drift: DriftSummary, limit: float, *, opened: bool) -> PolicyCheck:
     """A rate of a group that changed; the interval decides as it does in the comparison."""
     rule = "drift.max_rate_change"
     known = [row for row in (drift.groups.rates if drift.groups else ()) if row.measure.interval]
@@ -125,44 +123,29 @@ def _rates(drift: DriftSummary, limit: float, *, opened: bool) -> Check:
     order = ("fail", "open", "pass")
     states = [(state_of(row.measure, limit), row) for row in known]
     state, worst = min(states, key=lambda pair: (order.index(pair[0]), -pair[1].measure.size))
-    return Check(
-        rule=rule,
-        passed=opened if state == "open" else state == "pass",
-        measured=worst.measure.value,
-        threshold=limit,
-        text=f"{'open: ' * (state == 'open')}{rate_sentence(worst)}, at most {100 * limit:g} "
-        "points allowed",
-        open=state == "open",
-    )
+    text = f"{rate_sentence(worst)}, at most {100 * limit:g} points allowed"
+    return settled(rule, state, worst.measure.value, limit, text, opened=opened)
 
 
-def _new_differences(drift: DriftSummary) -> Check:
+def _new_differences(drift: DriftSummary) -> PolicyCheck:
     rule = "drift.forbid_new_differences"
     if drift.groups is None:
         return not_measured(rule, "a run has no entity groups; audit both with groups.lexicon")
-    new = newly(drift.groups.verdicts)
-    names = [f"{row.group}: {row.sentence}" for row in new]
-    text = f"{len(new)} new differences, none allowed"
-    return Check(
-        rule=rule,
-        passed=not new,
-        measured=float(len(new)),
-        threshold=0.0,
-        text=f"{text}: {named(names)}" if names else text,
-    )
+    names = [f"{row.group}: {row.sentence}" for row in newly(drift.groups.verdicts)]
+    return none_of(rule, names, "new differences")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class GateVerdict:
     """The gate's judgement of a run."""
 
     run_id: str
     name: str
     passed: bool  #: every rule is kept
-    checks: tuple[Check, ...]
+    checks: tuple[PolicyCheck, ...]
 
 
-def judge(db: Database, run_id: str, policy: Policy) -> Verdict:
+def judge(db: Database, run_id: str, policy: Policy) -> GateVerdict:
     """Check every rule of `policy` on a run (id, unique beginning of one, or `latest`).
 
     Raises ConfigurationError for an unknown run, or one that is no audit.
@@ -174,7 +157,7 @@ def judge(db: Database, run_id: str, policy: Policy) -> Verdict:
     results = [finished(summary), *checks(policy, summary)]
     if policy.drift is not None:
         results += drift_checks(db, run, policy.drift, opened=policy.on_open == "pass")
-    return Verdict(
+    return GateVerdict(
         run_id=run.id,
         name=run.plan.name,
         passed=all(check.passed for check in results),
@@ -182,7 +165,7 @@ def judge(db: Database, run_id: str, policy: Policy) -> Verdict:
     )
 
 
-def junit_xml(verdict: Verdict) -> str:
+def junit_xml(verdict: GateVerdict) -> str:
     """One suite of one test case per rule; a rule that is not kept is a failure with its reason,
     one that is open and passes counts as skipped.
 
@@ -197,29 +180,26 @@ def junit_xml(verdict: Verdict) -> str:
     properties = ElementTree.SubElement(suite, "properties")
     ElementTree.SubElement(properties, "property", {"name": "run_id", "value": verdict.run_id})
     for check in verdict.checks:
-        _case(suite, _suite(verdict), check)
+        name = _suite(verdict)
+        about = {"classname": name, "name": xml_text(check.rule), "time": "0"}
+        case = ElementTree.SubElement(suite, "testcase", about)
+        text = xml_text(check.text)
+        if check.passed and check.open:
+            ElementTree.SubElement(case, "skipped", {"message": text})
+        elif check.passed:
+            ElementTree.SubElement(case, "system-out").text = text
+        else:
+            failure = ElementTree.SubElement(case, "failure", {"message": text, "type": check.rule})
+            failure.text = text
     ElementTree.indent(top)
     body = ElementTree.tostring(top, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def write_junit(verdict: Verdict, path: AnyPath) -> None:
+def write_junit(verdict: GateVerdict, path: AnyPath) -> None:
     """Write `junit_xml`; raises ConfigurationError where `path` cannot be written."""
     write_text(path, junit_xml(verdict))
 
 
-def _suite(verdict: Verdict) -> str:
+def _suite(verdict: GateVerdict) -> str:
     return xml_text(f"transexplain gate: {verdict.name}")
-
-
-def _case(suite: ElementTree.Element, name: str, check: Check) -> None:
-    about = {"classname": name, "name": xml_text(check.rule), "time": "0"}
-    case = ElementTree.SubElement(suite, "testcase", about)
-    text = xml_text(check.text)
-    if check.passed and check.open:
-        ElementTree.SubElement(case, "skipped", {"message": text})
-    elif check.passed:
-        ElementTree.SubElement(case, "system-out").text = text
-    else:
-        failure = ElementTree.SubElement(case, "failure", {"message": text, "type": check.rule})
-        failure.text = text

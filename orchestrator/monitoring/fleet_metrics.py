@@ -4,12 +4,12 @@ The collector exports these and no others; the table in the docs and the tests o
 alerts are made from it.
 """
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from prometheus_client.core import (
@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 from sqlalchemy.exc import DBAPIError
 
-from orchestrator.monitoring.probes import BrokerQueues
+from orchestrator.monitoring.probes import BrokerQueues, NotedChanges
 from orchestrator.schedule.fire_times import overdue, upcoming
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import browsing, browsing_fleet, fleet_state, schedules
@@ -40,7 +40,7 @@ from transexplain.store.fleet_figures import (
     SavedShards,
 )
 from transexplain.store.fleet_state import FleetStatus
-from transexplain.store.schedules import LastFound, last_found
+from transexplain.store.schedules import last_found
 from transexplain.types.device_time import together
 from workers.message_guard import REASONS
 from workers.queue_names import queue_name
@@ -58,7 +58,7 @@ Life = Literal["stays", "run", "lease", "schedule"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MetricFacts:
+class FleetMetric:
     """One metric."""
 
     name: str  #: without `PREFIX`, and without the `_total` of a counter
@@ -84,23 +84,13 @@ class MetricFacts:
         return {f"{self.shown}{end}": (*self.labels, *more) for end, more in ends.items()}
 
 
-def _gauge(name: str, labels: str, about: str, life: Life = "run") -> MetricFacts:
-    return MetricFacts(
-        name=name, kind="gauge", labels=tuple(labels.split()), about=about, life=life
-    )
+def _metric(kind: Kind, name: str, labels: str, about: str, life: Life = "run") -> FleetMetric:
+    return FleetMetric(name=name, kind=kind, labels=tuple(labels.split()), about=about, life=life)
 
 
-def _counter(name: str, labels: str, about: str) -> MetricFacts:
-    return MetricFacts(
-        name=name, kind="counter", labels=tuple(labels.split()), about=about, life="run"
-    )
-
-
-def _histogram(name: str, labels: str, about: str) -> MetricFacts:
-    return MetricFacts(
-        name=name, kind="histogram", labels=tuple(labels.split()), about=about, life="run"
-    )
-
+_gauge, _counter, _histogram = (
+    partial(_metric, kind) for kind in ("gauge", "counter", "histogram")
+)
 
 _CURRENT = f"runs that run or ended within {fleet_state.RECENT / 3600:.0f} hours"
 _SAVED = f"by shards saved of {_CURRENT}"
@@ -169,12 +159,12 @@ _WORK = (
         "run device stage",
         "Time that the device waited for a stage of the host, by saved shard",
     ),
-    MetricFacts(
-        name="lease_age_seconds",
-        kind="gaugehistogram",
-        labels=("run",),
-        about="Age of the leases that are held now: since they were renewed",
-        life="lease",
+    _metric(
+        "gaugehistogram",
+        "lease_age_seconds",
+        "run",
+        "Age of the leases that are held now: since they were renewed",
+        "lease",
     ),
 )
 _SCHEDULES = (
@@ -223,7 +213,7 @@ _SCHEDULES = (
         "schedule",
     ),
 )
-METRICS: tuple[MetricFacts, ...] = (*_FLEET, *_RUNS, *_WORK, *_SCHEDULES)
+METRICS: tuple[FleetMetric, ...] = (*_FLEET, *_RUNS, *_WORK, *_SCHEDULES)
 
 
 _LONGEST = 200  #: characters of a label
@@ -249,10 +239,16 @@ class MetricSamples:
         """One sample of a gauge or a counter; `labels` in the table's order."""
         self._families[name].add_metric(_labels(_FACTS[name], labels), value)
 
+    def put_each(self, name: str, values: Mapping[str, float], *labels: str) -> None:
+        """One sample for each key, which is the last label."""
+        for label, value in values.items():
+            self.put(name, value, *labels, label)
+
     def put_histogram(
-        self, name: str, histogram: Histogram, bounds: Sequence[float], *labels: str
+        self, name: str, some: Sequence[Histogram], bounds: Sequence[float], *labels: str
     ) -> None:
-        """One histogram."""
+        """One histogram, the sum of these."""
+        histogram = sum(some[1:], start=some[0])
         ends = [*map(floatToGoString, bounds), "+Inf"]
         buckets = list(zip(ends, map(float, histogram.counts), strict=True))
         self._families[name].add_metric(_labels(_FACTS[name], labels), buckets, histogram.total)
@@ -262,7 +258,7 @@ class MetricSamples:
         yield from (self._families[name] for name in names or _FACTS)
 
 
-def _labels(facts: MetricFacts, values: Sequence[str]) -> list[str]:
+def _labels(facts: FleetMetric, values: Sequence[str]) -> list[str]:
     """Values that can be written, whatever a name holds."""
     assert len(facts.labels) == len(values), facts.name
     return [value[:_LONGEST].encode("utf-8", "replace").decode() for value in values]
@@ -274,7 +270,17 @@ def put_schedules(samples: MetricSamples, db: Database) -> None:
     for row in browsing_fleet.schedule_rows(db, errors=False)[:MOST_SCHEDULES]:
         _put_schedule(samples, row, now)
     for last in last_found(db)[:MOST_SCHEDULES]:
-        _put_last(samples, last)
+        name = last.schedule
+        samples.put("schedule_last_run_info", 1, name, last.run_id, last.verdict)
+        samples.put("schedule_last_run_timestamp_seconds", last.finished, name)
+        compared = {
+            "schedule_groups_newly_flagged": last.newly,
+            "schedule_groups_no_longer_flagged": last.gone,
+            "schedule_changed_predictions_ratio": last.changed,
+        }
+        for metric, value in compared.items():
+            if value is not None:
+                samples.put(metric, value, name)
 
 
 def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> None:
@@ -291,23 +297,6 @@ def _put_schedule(samples: MetricSamples, row: dict[str, Any], now: float) -> No
             samples.put("schedule_next_timestamp_seconds", following, name)
 
 
-def _put_last(samples: MetricSamples, last: LastFound) -> None:
-    name = last.schedule
-    samples.put("schedule_last_run_info", 1, name, last.run_id, last.verdict)
-    samples.put("schedule_last_run_timestamp_seconds", last.finished, name)
-    compared = {
-        "schedule_groups_newly_flagged": last.newly,
-        "schedule_groups_no_longer_flagged": last.gone,
-        "schedule_changed_predictions_ratio": last.changed,
-    }
-    for metric, value in compared.items():
-        if value is not None:
-            samples.put(metric, value, name)
-
-
-log = logging.getLogger(__name__)
-
-
 class FleetCollector(Collector):
     """The metrics of a scrape; only `transexplain_up` 0 where the database does not answer.
 
@@ -320,7 +309,9 @@ class FleetCollector(Collector):
         self._queue = queue
         self._broker = broker
         self._figures = FigureReader(db, fleet_state.RECENT, MOST_RUNS)
-        self._away = False  # as the last scrape found; each change is logged once
+        self._changes = NotedChanges(
+            "scrapes find no database: %s", "scrapes find the database again"
+        )
 
     def collect(self) -> Iterator[Metric]:
         """Every family of the table, read now."""
@@ -330,29 +321,21 @@ class FleetCollector(Collector):
         try:
             self._read(samples)
         except (DatabaseError, DBAPIError) as error:
-            self._note(error)
+            # a statement that fails, as on tables of another version, quotes what it was given
+            known = isinstance(error, DatabaseError)
+            self._changes.note(str(error) if known else type(error).__name__)
             samples = MetricSamples()
             samples.put("up", 0)
             yield from samples.families(["up"])
             return
-        self._note(None)
+        self._changes.note(None)
         samples.put("up", 1)
         samples.put("collect_seconds", time.monotonic() - begun)
         if self._broker is not None:
             waiting = self._broker.waiting()
             samples.put("broker_up", float(waiting is not None))
-            for queue, messages in (waiting or {}).items():
-                samples.put("queue_messages", messages, queue)
+            samples.put_each("queue_messages", waiting or {})
         yield from samples.families()
-
-    def _note(self, error: Exception | None) -> None:
-        before, self._away = self._away, error is not None
-        if error is not None and not before:
-            # a statement that fails, as on tables of another version, quotes what it was given
-            reason = error if isinstance(error, DatabaseError) else type(error).__name__
-            log.warning("scrapes find no database: %s", reason)
-        elif error is None and before:
-            log.info("scrapes find the database again")
 
     def _read(self, samples: MetricSamples) -> None:
         items = browsing.texts_readable(self._db)
@@ -372,48 +355,40 @@ class FleetCollector(Collector):
 
 def _put_fleet(samples: MetricSamples, now: FleetStatus, *, items: bool) -> None:
     """Put the metrics of all current runs together."""
-    _put_each(samples, "runs", now.runs)
-    _put_each(samples, "shards", now.shards)
+    samples.put_each("runs", now.runs)
+    samples.put_each("shards", now.shards)
     samples.put("items_explained", now.explained)
-    _put_each(samples, "items_failed", now.failed)
+    samples.put_each("items_failed", now.failed)
     samples.put("claims", now.claims)
     samples.put("leases_expired", now.expired)
     at_work = {worker.name for worker in now.workers}
     samples.put("workers", len(at_work))
     oldest = max((worker.heartbeat_age for worker in now.workers), default=0.0)
     samples.put("oldest_heartbeat_seconds", oldest)
-    _put_each(samples, "device_seconds", together(now.devices).seconds)
+    samples.put_each("device_seconds", together(now.devices).seconds)
     for device in now.devices:
         if device.worker is not None and device.worker in at_work:
             samples.put("device_waited", device.waited or 0.0, device.worker)
     if items:
-        _put_each(samples, "messages_refused", {**dict.fromkeys(REASONS, 0), **now.refused})
-
-
-def _put_each(samples: MetricSamples, name: str, values: Mapping[str, float]) -> None:
-    for label, value in values.items():
-        samples.put(name, value, label)
+        samples.put_each("messages_refused", {**dict.fromkeys(REASONS, 0), **now.refused})
 
 
 def _put_run(samples: MetricSamples, run: RunFigures, queue: str) -> None:
     samples.put("run_info", 1, run.id, run.name, run.task, run.state, queue)
-    for state, count in run.shards.items():
-        samples.put("run_shards", count, run.id, state)
+    samples.put_each("run_shards", run.shards, run.id)
     counts = {"explained": run.explained, "failed": run.failed, "pending": run.pending}
-    for state, count in counts.items():
-        samples.put("run_items", count, run.id, state)
+    samples.put_each("run_items", counts, run.id)
     frequent = dict(list(run.kinds.items())[:MOST_KINDS])
     if others := sum(run.kinds.values()) - sum(frequent.values()):
         frequent["other"] = frequent.get("other", 0) + others
-    for kind, count in frequent.items():
-        samples.put("run_failed_items", count, run.id, kind)
+    samples.put_each("run_failed_items", frequent, run.id)
     samples.put("run_claims", run.claims, run.id)
     if run.state == "running":
         samples.put("run_age_seconds", run.age, run.id)
         samples.put("run_paused", float(run.paused), run.id)
         if not run.paused:  # a paused run has to be idle
             samples.put("run_idle_seconds", run.idle, run.id)
-        samples.put_histogram("lease_age_seconds", run.leases, LEASE_AGE, run.id)
+        samples.put_histogram("lease_age_seconds", [run.leases], LEASE_AGE, run.id)
 
 
 def _put_queues(samples: MetricSamples, figures: FleetFigures, queues: Mapping[str, str]) -> None:
@@ -448,8 +423,7 @@ def _put_workers(samples: MetricSamples, figures: FleetFigures) -> None:
         of = (saved.run_id, saved.worker, saved.hardware)
         samples.put("worker_shards", saved.shards, *of)
         samples.put("worker_items", saved.items, *of)
-        for stage, seconds in saved.seconds.items():
-            samples.put("device_time_seconds", seconds, *of, stage)
+        samples.put_each("device_time_seconds", saved.seconds, *of)
 
 
 def _put_histograms(
@@ -461,16 +435,9 @@ def _put_histograms(
         together.setdefault((saved.run_id, saved.hardware), []).append(saved)
     for (run_id, device), some in together.items():
         of = (run_id, queues[run_id], device)
-        samples.put_histogram(
-            "shard_seconds", _sum([saved.shard_seconds for saved in some]), SHARD_SECONDS, *of
-        )
-        samples.put_histogram(
-            "shard_items_per_second", _sum([saved.rates for saved in some]), ITEMS_PER_SECOND, *of
-        )
+        seconds, rates = ([saved.shard_seconds for saved in some], [saved.rates for saved in some])
+        samples.put_histogram("shard_seconds", seconds, SHARD_SECONDS, *of)
+        samples.put_histogram("shard_items_per_second", rates, ITEMS_PER_SECOND, *of)
         for stage in some[0].waits:
-            waits = _sum([saved.waits[stage] for saved in some])
+            waits = [saved.waits[stage] for saved in some]
             samples.put_histogram("device_wait_seconds", waits, WAIT_SECONDS, run_id, device, stage)
-
-
-def _sum(histograms: list[Histogram]) -> Histogram:
-    return sum(histograms[1:], start=histograms[0])

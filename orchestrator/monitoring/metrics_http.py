@@ -53,7 +53,6 @@ class _Bounded(ThreadingWSGIServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """The end of a connection."""
         self._held.pop(request, None)
         super().shutdown_request(request)
 

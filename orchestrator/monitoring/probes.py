@@ -34,7 +34,6 @@ class _Look(threading.Thread, Generic[T]):
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Ask once."""
         self.found = self._ask()
         self.ended = time.monotonic()
         self.over.set()
@@ -82,6 +81,26 @@ def _is_old(look: _Look[T], now: float) -> bool:
 
 log = logging.getLogger(__name__)
 
+
+class NotedChanges:
+    """Logs that something is away, with the reason, and that it is back: each change once."""
+
+    def __init__(self, away: str, back: str) -> None:
+        self._texts = away, back
+        self._away = False
+        self._lock = threading.Lock()
+
+    def note(self, reason: str | None) -> None:
+        """Note what a look found; None: all is well."""
+        with self._lock:
+            before, self._away = self._away, reason is not None
+        away, back = self._texts
+        if reason is not None and not before:
+            log.warning(away, reason)
+        elif reason is None and before:
+            log.info(back)
+
+
 ALIVE_PATH, READY_PATH = "/healthz", "/readyz"
 ALIVE, READY, NOT_READY = b"alive\n", b"ready\n", b"not ready\n"
 
@@ -98,13 +117,13 @@ class Readiness:
         self._checks = checks
         self._within = within
         self._looks = BoundedLooks(self._reason, within=within)
-        self._ready: bool | None = None
-        self._lock = threading.Lock()
+        self._changes = NotedChanges("not ready: %s", "ready again")
 
     def ready(self) -> bool:
         """Return whether a look, not older than a second, succeeded; waits 5 seconds."""
         reason = self._looks.answer()
-        self._note(f"no answer in {self._within:g} seconds" if reason is None else reason)
+        late = f"no answer in {self._within:g} seconds"
+        self._changes.note(late if reason is None else reason or None)
         return reason == _ALL_WELL
 
     def _reason(self) -> str:
@@ -117,15 +136,6 @@ class Readiness:
         except Exception as error:  # noqa: BLE001 - whatever a driver raises: it did not answer
             return type(error).__name__
         return _ALL_WELL
-
-    def _note(self, reason: str) -> None:
-        ready = reason == _ALL_WELL
-        with self._lock:
-            before, self._ready = self._ready, ready
-        if ready and before is False:
-            log.info("ready again")
-        elif not ready and before is not False:
-            log.warning("not ready: %s", reason)
 
 
 def database_check(db: Database) -> Check:
@@ -145,7 +155,9 @@ class BrokerQueues:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._looks = BoundedLooks(self._look, within=_BROKER_WITHIN)
-        self._away = False
+        self._changes = NotedChanges(
+            "messages at the broker are not known: %s", "the broker answers again"
+        )
 
     def begin(self) -> None:
         """Ask now, so that `waiting` has less to wait for."""
@@ -162,17 +174,9 @@ class BrokerQueues:
 
         try:
             messages = depths(self._settings, queues_for(self._settings))
-        except TransExplainError as error:
-            return self._noted(str(error))
         except Exception as error:  # noqa: BLE001 - whatever a driver raises: it did not answer
-            return self._noted(type(error).__name__)
-        if self._away:
-            log.info("the broker answers again")
-        self._away = False
+            reason = str(error) if isinstance(error, TransExplainError) else type(error).__name__
+            self._changes.note(reason)
+            return reason
+        self._changes.note(None)
         return messages
-
-    def _noted(self, reason: str) -> str:
-        if not self._away:
-            log.warning("messages at the broker are not known: %s", reason)
-        self._away = True
-        return reason

@@ -1,6 +1,7 @@
 """From specification to plan: every check that can fail before a device is requested."""
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,8 +20,16 @@ from orchestrator.spec.planned_groups import (
     lexicon_warnings,
 )
 from orchestrator.spec.privacy_section import private
-from transexplain.analysis.groups.impact_ratios import favourable_answers
-from transexplain.data.shard_reader import items_per_shard, labels_of, make_shards, read_shard
+from transexplain.analysis.groups.answers import favourable_answers
+from transexplain.analysis.groups.entity_finder import EntityFinder
+from transexplain.data.shard_reader import (
+    items_per_shard,
+    labels_of,
+    looked_at,
+    make_shards,
+    read_shard,
+    unread_rows,
+)
 from transexplain.data.snapshot_pieces import published
 from transexplain.errors import (
     ConfigurationError,
@@ -33,7 +42,7 @@ from transexplain.methods import bound, cost_of, facts_of
 from transexplain.settings import Settings
 from transexplain.types.answer_spans import AnswerScheme
 from transexplain.types.dataset_labels import label_index, label_mapping, label_remedy
-from transexplain.types.items import Item
+from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import (
     AT_POSITIONS,
     GENERATED,
@@ -53,11 +62,6 @@ from transexplain.types.token_labels import ANSWER, LabelScheme, class_names, na
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
-from collections import Counter
-
-from transexplain.analysis.groups.entity_finder import EntityFinder
-from transexplain.data.shard_reader import looked_at, unread_rows
-from transexplain.types.items import ItemFailure
 
 #: characters of a label in a message, and labels that are too many to be classes
 _LABEL, _MANY = 30, 50
@@ -66,7 +70,7 @@ _LOOKED_AT = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedAudit:
     """A plan that has passed its checks, with what they already loaded."""
 
     plan: AuditPlan
@@ -97,7 +101,7 @@ def prepare_audit(
     task: Task = "audit",
     *,
     model: "LoadedModel | None" = None,
-) -> Prepared:
+) -> PreparedAudit:
     """Load the model, snapshot the data, check everything, and explain one item.
 
     Where settings name a store for snapshots, the workers' pieces lie there at the end.
@@ -120,8 +124,11 @@ def prepare_audit(
     model = spec.model.load(dataset, model)
     spec.refuse_other_models(model)
     labels = _single_labels(spec, model, dataset)
-    _check_labels(spec, model, labels, _mapping(spec, model, dataset))
-    plan = replace(_plan(spec, model, dataset, task), privacy=privacy, **groups)
+    called = () if model.ref.head in _DOES else dataset.label_names
+    mapping = label_mapping(spec.labels, model.classes, called)
+    _check_labels(spec, model, labels, mapping)
+    plan = _plan(spec, model, dataset, task)
+    plan = replace(plan, labels=mapping, privacy=privacy, **groups)
     favourable_answers(plan)  # refused before anything is explained
     plan = replace(plan, favourable=_favourable(plan))
     shards = make_shards(dataset.rows, plan.shard_size)
@@ -137,7 +144,7 @@ def prepare_audit(
         if first is not None:
             _try_one(plan, first, model)
     plan, more = _with_evaluation(plan, spec, task, model, first)
-    return Prepared(
+    return PreparedAudit(
         plan=replace(plan, dataset=published(plan.dataset, plan.shard_size, settings)),
         shards=shards,
         model=model,
@@ -184,7 +191,6 @@ def _plan(
         method=spec.explained_by,
         targets=tuple(short_form(target, names) for target in spec.targets),
         classifications=classifications,
-        labels=_mapping(spec, model, dataset),
         long_text=spec.long_text,
         max_length=spec.max_length,
         window=spec.window,
@@ -221,21 +227,17 @@ def _single_labels(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -
     several = several_of(model.ref, spec.thresholds, spec.label_separator)
     cells, known = labels_of(dataset), (*model.classes, *spec.labels)
     if model.ref.head == "tokens":
-        return sorted(_types_in(cells, LabelScheme(model.classes)))
+        scheme = LabelScheme(model.classes)
+        written: set[str] = set()
+        for cell in cells:
+            with suppress(ItemError):
+                written |= {label.type for label in scheme.written(cell)}
+        return sorted(written)
     if model.ref.head == "span":
         return [ANSWER] if any(map(AnswerScheme().accepted, cells)) else []
     if several is None:
         return cells
     return sorted({label for cell in cells for label in several.written(cell, known)})
-
-
-def _types_in(cells: Sequence[str], scheme: LabelScheme) -> set[str]:
-    """The types of the entities that cells name; one that cannot be read fails its own item."""
-    written: set[str] = set()
-    for cell in cells:
-        with suppress(ItemError):
-            written |= {label.type for label in scheme.written(cell)}
-    return written
 
 
 #: what models do that give an item no class
@@ -265,12 +267,6 @@ def _refuse_at_positions(spec: AuditSpec, head: Head) -> None:
             "question answering reads a question and its context: name both columns, "
             "data.text: [question, context]"
         )
-
-
-def _mapping(spec: AuditSpec, model: "LoadedModel", dataset: DatasetRef) -> dict[str, str]:
-    """Label of the data -> class, written out."""
-    called = () if model.ref.head in _DOES else dataset.label_names
-    return label_mapping(spec.labels, model.classes, called)
 
 
 def _check_labels(
@@ -341,8 +337,11 @@ def label_warning(plan: AuditPlan, unknown: Sequence[str]) -> Iterator[str]:
     )
 
 
-def _turned(plan: AuditPlan) -> Iterator[str]:
-    """A warning where labels are mapped to other classes than the data's own names say."""
+def _warnings(
+    plan: AuditPlan, labels: Sequence[str], section: GroupsSection | None
+) -> Iterator[str]:
+    classes = _classes_of_labels(plan, labels)
+    yield from label_warning(plan, [label for label, name in classes.items() if name is None])
     names = ClassNames(plan.model.classes)
     turned = [
         f"{number} ({name})"
@@ -355,14 +354,6 @@ def _turned(plan: AuditPlan) -> Iterator[str]:
             f"`labels` maps {', '.join(turned)} to another class than the one of that name, by "
             "which the data call it. Leave labels out, unless the data's names are wrong"
         )
-
-
-def _warnings(
-    plan: AuditPlan, labels: Sequence[str], section: GroupsSection | None
-) -> Iterator[str]:
-    classes = _classes_of_labels(plan, labels)
-    yield from label_warning(plan, [label for label, name in classes.items() if name is None])
-    yield from _turned(plan)
     yield from method_warnings(plan.method.name, grouped=bool(plan.groups))
     if plan.groups and plan.model.head == "classes" and len(plan.model.classes) == 1:
         [name] = plan.model.classes
@@ -408,20 +399,6 @@ _TOGETHER = 64  #: items that are encoded at once
 _SHOWN = 3  #: rows of a kind that are named
 
 
-@dataclass(slots=True)
-class FailingRows:
-    """Rows of one kind of failure."""
-
-    count: int = 0
-    examples: list[str] = field(default_factory=list)
-
-    def add(self, failure: ItemFailure) -> None:
-        """Count a row, and name it if it is among the first."""
-        self.count += 1
-        if len(self.examples) < _SHOWN:
-            self.examples.append(f"row {failure.index} ({failure.item_id}): {failure.message}")
-
-
 @dataclass(frozen=True, slots=True)
 class DataCheck:
     """The findings in the rows of the data."""
@@ -429,13 +406,14 @@ class DataCheck:
     rows: int
     read: int  #: rows in which what cannot be read was looked for
     encoded: int  #: rows that were read and encoded as the run does it
-    failing: dict[str, FailingRows]  #: by kind
-    mentions: dict[str, int]  #: group -> items among those encoded
+    failing: Counter[str]  #: rows by kind of failure
+    examples: Mapping[str, Sequence[str]]  #: kind -> its first rows
+    mentions: Mapping[str, int]  #: group -> items among those encoded
 
     @property
     def share_failing(self) -> float:
         """The share of the encoded rows that fails."""
-        return sum(failing.count for failing in self.failing.values()) / max(1, self.rows)
+        return self.failing.total() / max(1, self.rows)
 
     def lines(self) -> Iterator[str]:
         """For the terminal."""
@@ -451,41 +429,48 @@ class DataCheck:
             yield f"items in a group, of {self.encoded:,}: {counts}"
         if not self.failing:
             yield "no row fails"
-        for kind, failing in sorted(self.failing.items(), key=lambda entry: -entry[1].count):
-            yield f"{failing.count:,} row{'s' * (failing.count > 1)} will fail, {kind}:"
-            yield from (f"  {example}" for example in failing.examples)
+        for kind, count in self.failing.most_common():
+            yield f"{count:,} row{'s' * (count > 1)} will fail, {kind}:"
+            yield from (f"  {row}" for row in self.examples[kind])
 
 
-def check_data(prepared: Prepared) -> DataCheck:
+def check_data(prepared: PreparedAudit) -> DataCheck:
     """Read and encode the rows as the run will: all of small data, blocks of large data.
 
     Raises DataSourceError where the snapshot is gone.
     """
     plan = prepared.plan
-    failing: dict[str, FailingRows] = {}
+    failing: Counter[str] = Counter()
+    examples: dict[str, list[str]] = defaultdict(list)
+
+    def note(failure: ItemFailure) -> None:
+        failing[failure.kind] += 1
+        if len(rows := examples[failure.kind]) < _SHOWN:
+            rows.append(f"row {failure.index} ({failure.item_id}): {failure.message}")
+
     unread: set[int] = set()
     for failure in unread_rows(plan.dataset):
         unread.add(failure.index)
-        failing.setdefault(failure.kind, FailingRows()).add(failure)
-    finder = EntityFinder(plan) if plan.groups else None
+        note(failure)
+    finder = EntityFinder(plan)
     mentions: Counter[str] = Counter({group.name: 0 for group in plan.groups})
     encoded = 0
     for block in _blocks(plan):
-        items = [item for item in read_shard(plan.dataset, block) if item.index not in unread]
         encoded += block.stop - block.start
-        for failure in _unencodable(prepared, items):
-            failing.setdefault(failure.kind, FailingRows()).add(failure)
-        if finder is None:
-            continue
-        for item in finder.in_turn(_readable(items)):
+        rows = [row for row in read_shard(plan.dataset, block) if row.index not in unread]
+        items = [row for row in rows if isinstance(row, Item)]
+        failures = [row for row in rows if isinstance(row, ItemFailure)]
+        failures += _unencodable(prepared, items)
+        for item in finder.in_turn(items) if plan.groups else ():
             if isinstance(item, ItemFailure):
-                failing.setdefault(item.kind, FailingRows()).add(item)
+                failures.append(item)
             else:
-                mentions.update(
-                    finder.groups_in(item.text, item.annotations, item.meta, item.second_at)
-                )
+                matched = finder.groups_in(item.text, item.annotations, item.meta, item.second_at)
+                mentions.update(matched)
+        for failure in failures:
+            note(failure)
     read = sum(map(len, looked_at(plan.dataset)))
-    return DataCheck(plan.dataset.rows, read, encoded, failing, dict(mentions))
+    return DataCheck(plan.dataset.rows, read, encoded, failing, examples, mentions)
 
 
 def _blocks(plan: AuditPlan) -> Sequence[Shard]:
@@ -500,17 +485,11 @@ def _blocks(plan: AuditPlan) -> Sequence[Shard]:
     ]
 
 
-def _readable(items: Sequence[Item | ItemFailure]) -> list[Item]:
-    return [item for item in items if isinstance(item, Item)]
-
-
-def _unencodable(prepared: Prepared, items: Sequence[Item | ItemFailure]) -> Iterator[ItemFailure]:
+def _unencodable(prepared: PreparedAudit, items: Sequence[Item]) -> Iterator[ItemFailure]:
     """Items that the model cannot take, and pictures that cannot be read."""
     from transexplain.explaining import Request
 
     request = Request.from_plan(prepared.plan)
-    yield from (item for item in items if isinstance(item, ItemFailure))
-    readable = _readable(items)
-    for start in range(0, len(readable), _TOGETHER):
-        encoded = request.encode(prepared.model, readable[start : start + _TOGETHER])
+    for start in range(0, len(items), _TOGETHER):
+        encoded = request.encode(prepared.model, items[start : start + _TOGETHER])
         yield from (item for item in encoded if isinstance(item, ItemFailure))

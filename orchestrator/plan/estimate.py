@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.plan.audit_plan import Prepared
+from orchestrator.plan.audit_plan import PreparedAudit
 from orchestrator.spec.evaluation_section import evaluation_estimate
 from orchestrator.spec.method_section import passes
 from transexplain.analysis.groups.answers import answers_of
@@ -23,7 +23,9 @@ from transexplain.analysis.groups.power import (
 from transexplain.data.shard_reader import clustering_of, read_shard
 from transexplain.methods import cost_of, facts_of
 from transexplain.reports.phrasing import counted, nearness
-from transexplain.store.part_writing import part_rows
+from transexplain.store.array_columns import bytes_of
+from transexplain.store.schema import OF_ITEMS
+from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from transexplain.types.scores import Approximation
@@ -57,7 +59,7 @@ class Passes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class CostEstimate:
     """Passes through the model for one item, and for all; what they take here."""
 
     items: int
@@ -116,7 +118,7 @@ class Estimate:
         return "\n".join(lines)
 
 
-def estimate(prepared: Prepared) -> Estimate:
+def estimate(prepared: PreparedAudit) -> CostEstimate:
     """Count the passes that the method declares for an item of mean length; time a batch of items.
 
     Explains up to 128 items of the data.
@@ -126,13 +128,24 @@ def estimate(prepared: Prepared) -> Estimate:
     items = [entry for entry in read_shard(plan.dataset, rows) if isinstance(entry, Item)]
     targets = _targets(plan)
     positions, windows = _sizes(prepared, items)
-    exact = plan.exact
-    forwards, backwards = passes(plan.method, exact, round(positions / windows), targets)
+    exact, length = plan.exact, round(positions / windows)
+    forwards, backwards = passes(plan.method, exact, length, targets)
     facts = facts_of(plan.method.name)
-    measured = _measured(prepared, items)
+    timed, forward, backward, stored = _measured(prepared, items)
     mentioned = _mentioned(plan, items)
     mentions = {group: round(share * plan.dataset.rows) for group, share in mentioned.items()}
-    untimed = Estimate(
+    purposes = {
+        name: Passes(
+            items=items,
+            forwards=windows * times * cost[0],
+            backwards=windows * times * cost[1],
+            seconds=windows * times * (cost[0] * forward + cost[1] * backward),
+        )
+        for name, times, cost, items in _purposes(
+            plan, length, targets, min(1.0, sum(mentioned.values()))
+        )
+    }
+    return CostEstimate(
         items=plan.dataset.rows,
         shards=len(prepared.shards),
         method=plan.method.name,
@@ -147,28 +160,25 @@ def estimate(prepared: Prepared) -> Estimate:
         exact_share=exact.share if exact else 0.0,
         swaps=plan.check.swap_passes if plan.check else 0,
         approximates=plan.approximates,
+        purposes=purposes,
         device=prepared.model.ref.device,
-        timed=measured.items,
-        bytes=round(measured.bytes_per_item * plan.dataset.rows),
+        timed=timed,
+        bytes=round(stored * plan.dataset.rows),
         mentions=mentions,
         power=dict(_power(plan, mentions, 3 if any(item.label for item in items) else 1)),
     )
-    purposes = _purposes(plan, untimed, min(1.0, sum(mentioned.values())))
-    return replace(untimed, purposes={name: measured.timed(passes) for name, passes in purposes})
 
 
 def _targets(plan: AuditPlan) -> int:
     names = ClassNames(plan.model.classes, plan.classifications)
-    kinds = [parse_target(spec, names) for spec in plan.targets]
-    classes = len(plan.model.classes)
-    counts = {"all": classes}
-    return sum(
-        min(target.k, classes) if target.kind == "top" else counts.get(target.kind, 1)
-        for target in kinds
-    )
+    classes, count = len(plan.model.classes), 0
+    for target in (parse_target(spec, names) for spec in plan.targets):
+        most = {"all": classes, "top": min(target.k, classes)}
+        count += most.get(target.kind, 1)
+    return count
 
 
-def _sizes(prepared: Prepared, items: Sequence[Item]) -> tuple[float, float]:
+def _sizes(prepared: PreparedAudit, items: Sequence[Item]) -> tuple[float, float]:
     """Mean positions and mean windows of an item, over a sample."""
     from transexplain.explaining import Request
 
@@ -234,60 +244,48 @@ def _both(precision: Precision, scale: int, unit: str) -> str:
     return f"{scale * precision.finds:.2g} and {absent} {unit}"
 
 
-def _purposes(plan: AuditPlan, figures: Estimate, mentioned: float) -> Iterator[tuple[str, Passes]]:
-    """The passes of a whole run by purpose; `mentioned`: share of items in a group."""
-    rows, windows = plan.dataset.rows, figures.windows
-    length = round(figures.positions / windows)
-    method_cost = cost_of(plan.method, length).of(figures.targets)
-    yield "explanations", _scaled(rows * windows, method_cost, rows)
+def _purposes(
+    plan: AuditPlan, length: int, targets: int, mentioned: float
+) -> Iterator[tuple[str, float, tuple[float, float], float]]:
+    """Purpose, times in a whole run, forward and backward passes of each time, and items.
+
+    `length`: positions of an item or window; `mentioned`: share of items in a group.
+    """
+    rows, one_pass = plan.dataset.rows, (1.0, 0.0)
+    method_cost = cost_of(plan.method, length).of(targets)
+    yield "explanations", rows, method_cost, rows
     if plan.exact is not None:
         share = plan.exact.share * rows
-        cost = cost_of(plan.exact.method, length).of(figures.targets)
-        yield "exact sample", _scaled(share * windows, cost, share)
+        yield "exact sample", share, cost_of(plan.exact.method, length).of(targets), share
     if plan.check is not None:
         checked = plan.check.share * rows * mentioned
         if not plan.check.whole:
-            yield "mention ablation", _scaled(checked * windows, (1, 0), checked)
+            yield "mention ablation", checked, one_pass, checked
         if plan.check.swap_passes:
-            yield "swaps", _scaled(plan.check.swap_passes * windows, (1, 0), checked)
+            yield "swaps", plan.check.swap_passes, one_pass, checked
         if plan.check.randomised:
-            yield "randomised model", _scaled(checked * windows, method_cost, checked)
+            yield "randomised model", checked, method_cost, checked
     measured = evaluation_estimate(plan)
     if measured is not None:
-        yield "faithfulness", _scaled(measured.passes * windows, (1, 0), measured.items)
+        yield "faithfulness", measured.passes, one_pass, measured.items
 
 
-def _scaled(times: float, cost: tuple[float, float], items: float) -> Passes:
-    return Passes(items=items, forwards=times * cost[0], backwards=times * cost[1])
+def _measured(prepared: PreparedAudit, items: Sequence[Item]) -> tuple[int, float, float, float]:
+    """Explain a sample of the data, with one target pass and with none, against the clock.
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Measured:
-    """Times of a sample of items."""
-
-    items: int
-    forward: float  #: seconds of a forward pass of one item
-    backward: float  #: seconds of a backward pass
-    bytes_per_item: float
-
-    def timed(self, passes: Passes) -> Passes:
-        seconds = passes.forwards * self.forward + passes.backwards * self.backward
-        return replace(passes, seconds=seconds)
-
-
-def _measured(prepared: Prepared, items: Sequence[Item]) -> _Measured:
-    """Explain a sample of the data, with one target pass and with none, against the clock."""
+    Returns the number of items, the seconds of a forward and of a backward pass of one, and the
+    bytes of its rows.
+    """
     from transexplain.explaining import Request
 
     plan = prepared.plan
     request = Request.from_plan(plan)
     step = max(1, len(items) // _TIMED)
     some = list(items[::step][:_TIMED])
-    bare = replace(request, targets=())
     _timed(prepared, some[:8], request)
     ends, seconds = _timed(prepared, some, request)
     done = len(ends)
-    _, logits_only = _timed(prepared, some[:done], bare)
+    _, logits_only = _timed(prepared, some[:done], replace(request, targets=()))
     positions, windows = _sizes(prepared, some[:done])
     cost = cost_of(plan.method, round(positions / windows)).of(_targets(plan))
     whole, logits = seconds / max(1, done) / windows, logits_only / max(1, done) / windows
@@ -296,13 +294,11 @@ def _measured(prepared: Prepared, items: Sequence[Item]) -> _Measured:
         backward = (whole - cost[0] * forward) / cost[1]
     else:  # methods without rules take nothing without targets
         forward = backward = whole / max(1.0, sum(cost))
-    return _Measured(
-        items=done, forward=forward, backward=backward, bytes_per_item=_stored(plan, ends)
-    )
+    return done, forward, backward, _stored(plan, ends)
 
 
 def _timed(
-    prepared: Prepared, items: Sequence[Item], request: "Request"
+    prepared: PreparedAudit, items: Sequence[Item], request: "Request"
 ) -> "tuple[list[Explained], float]":
     """Items explained within some seconds, and how many seconds these took."""
     from transexplain.explaining import explain_items
@@ -333,10 +329,12 @@ def _stored(plan: AuditPlan, ends: "Sequence[Explained]") -> float:
         aggregate={},
         seconds=0.0,
     )
-    places = {name: place for place, name in enumerate(plan.model.classes)}
-    rows = part_rows("", result, plan.payload, places)
-    stored = sum(len(row["payload"]) + len(row["ids"]) + len(row["summary"]) for row in rows)
-    return (_ROW * len(rows) + stored) / len(good)
+    rows = rows_of("", result)
+    stored = sum(
+        bytes_of(table, rows[table.name]) + _ROW * len(rows[table.name]["idx"])
+        for table in OF_ITEMS
+    )
+    return stored / len(good)
 
 
 def duration(seconds: float) -> str:

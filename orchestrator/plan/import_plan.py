@@ -7,20 +7,27 @@ from typing import Any, get_args
 from orchestrator.plan.audit_plan import label_warning
 from orchestrator.spec.audit_spec import AuditSpec, load_spec
 from orchestrator.spec.planned_groups import column_warnings, group_fields
-from transexplain.analysis.groups.impact_ratios import favourable_answers
-from transexplain.data.attribution_files import Prepared as PreparedFile
+from transexplain.analysis.groups.answers import favourable_answers
+from transexplain.data.attribution_files import PreparedImport as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
-from transexplain.data.attribution_rows import AttributionColumns
+from transexplain.data.attribution_rows import FileColumns
 from transexplain.data.class_names import class_names
 from transexplain.data.shard_reader import items_per_shard, make_shards
 from transexplain.data.snapshot_pieces import published
-from transexplain.data.source_paths import expand
-from transexplain.data.table_source import LABEL_DEFAULT
+from transexplain.data.table_source import LABEL_DEFAULT, expand
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings
 from transexplain.types.dataset_labels import BY_INDEX, label_mapping
 from transexplain.types.items import Unit
-from transexplain.types.plans import AuditPlan, DatasetSpec, ModelRef, Shard, several_of
+from transexplain.types.plans import (
+    NO_PREFERENCE,
+    AuditPlan,
+    DatasetSpec,
+    ModelRef,
+    QueuePlace,
+    Shard,
+    several_of,
+)
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames
 
@@ -46,6 +53,7 @@ class Imported:
     plan: AuditPlan
     shards: Sequence[Shard]
     warnings: tuple[str, ...]
+    place: QueuePlace = NO_PREFERENCE
 
 
 def import_spec(
@@ -72,13 +80,21 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
 
     Raises ConfigurationError: the file, a column, the unit, a class or the lexicon is wrong.
     """
-    _check(request)
+    if request.unit not in get_args(Unit):
+        raise ConfigurationError(f"unit {request.unit!r}: use one of {', '.join(get_args(Unit))}")
+    if len(set(request.classes)) < len(request.classes):
+        raise ConfigurationError("--classes names a class twice")
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
-    labels, sink = _labels(spec, request), spec.payload.planned()
+    several_of(ModelRef(source=""), spec.thresholds, spec.label_separator)  # refuses both
+    if spec.labels == BY_INDEX and not request.classes:
+        raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
+    column = request.columns.get("label") or spec.data.label or LABEL_DEFAULT
+    called = class_names(expand(spec.data.source), column)
+    labels, sink = label_mapping(spec.labels, request.classes, called), spec.payload.planned()
     roles = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
-        AttributionColumns(
+        FileColumns(
             named={**roles, **request.columns},
             classes=ClassNames(request.classes) if request.classes else None,
             labels=labels,
@@ -113,22 +129,6 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         shards=make_shards(read.dataset.rows, plan.shard_size),
         warnings=tuple(warnings),
     )
-
-
-def _check(request: ImportRequest) -> None:
-    if request.unit not in get_args(Unit):
-        raise ConfigurationError(f"unit {request.unit!r}: use one of {', '.join(get_args(Unit))}")
-    if len(set(request.classes)) < len(request.classes):
-        raise ConfigurationError("--classes names a class twice")
-
-
-def _labels(spec: AuditSpec, request: ImportRequest) -> Mapping[str, str]:
-    several_of(ModelRef(source=""), spec.thresholds, spec.label_separator)  # refuses both
-    if spec.labels == BY_INDEX and not request.classes:
-        raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
-    column = request.columns.get("label") or spec.data.label or LABEL_DEFAULT
-    called = class_names(expand(spec.data.source), column)
-    return label_mapping(spec.labels, request.classes, called)
 
 
 def _warnings(plan: AuditPlan, read: PreparedFile) -> Iterator[str]:

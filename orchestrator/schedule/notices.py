@@ -21,8 +21,7 @@ from urllib.parse import quote, unquote
 from transexplain import settings
 from transexplain.errors import ConfigurationError, WebhookError
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.previous_run import gone, newly
-from transexplain.reports.verdict_words import Difference, shown, verdict_changes
+from transexplain.reports.verdict_words import Difference, gone, newly, shown, verdict_changes
 from transexplain.text.addresses import check_server, read_address, shown_url, without_secrets
 
 SERVE_URL = "TRANSEXPLAIN_SERVE_URL"
@@ -53,8 +52,8 @@ def notice_of(summary: Summary, schedule: str) -> Notice:
     ]
     lists = [("Flagged groups", _names(differences(summary)))]
     if previous is not None:
-        lists.append(("Newly flagged", _names(newly(previous))))
-        lists.append(("No longer flagged", _names(gone(previous))))
+        lists.append(("Newly flagged", _names(newly(previous.verdicts))))
+        lists.append(("No longer flagged", _names(gone(previous.verdicts))))
     flagged = "; ".join(f"{heading.lower()}: {len(names)}" for heading, names in lists)
     explained = f"{counts.done:,} of {counts.total:,} items explained, {counts.failed:,} failed"
     pending = f", {counts.pending:,} not worked on" if counts.pending else ""
@@ -313,30 +312,22 @@ def read_server(url: str) -> MailServer:
     user, password = unquote(address.user or ""), unquote(address.password or "")
     if not (user + password).isascii():
         raise ConfigurationError(f"{what}: user and password have to be ASCII")
-    scheme = address.scheme.lower()
+    scheme, mode = address.scheme.lower(), os.environ.get(STARTTLS) or "auto"
+    if scheme == "smtp" and mode not in ("auto", "required", "off"):
+        raise ConfigurationError(f"{STARTTLS}={mode!r} is none of auto, required, off")
+    local = address.host.lower().removesuffix(".") == "localhost"
+    with suppress(ValueError):
+        local = ip_address(address.host).is_loopback
     return MailServer(
         host=address.host,
         port=int(address.port or _PORTS[scheme]),
         tls=scheme == "smtps",
-        starttls=scheme == "smtp" and _starttls(address.host),
+        starttls=scheme == "smtp" and (mode == "required" or (mode == "auto" and not local)),
         user=user or None,
         password=password,
         url=url,
         ca=os.environ.get(CA) or None,
     )
-
-
-def _starttls(host: str) -> bool:
-    mode = os.environ.get(STARTTLS) or "auto"
-    if mode not in ("auto", "required", "off"):
-        raise ConfigurationError(f"{STARTTLS}={mode!r} is none of auto, required, off")
-    return mode == "required" or (mode == "auto" and not _is_local(host))
-
-
-def _is_local(host: str) -> bool:
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host.lower().removesuffix(".") == "localhost"
 
 
 def sender() -> str:
@@ -366,24 +357,21 @@ def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> Ema
     message["Message-ID"] = f"<{identity}@{sent_from.partition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(lines_of(short))
-    message.add_alternative(_html(short), subtype="html")
-    return message
-
-
-def _html(notice: Notice) -> str:
-    parts = [f"<h1>{escape(notice.title)}</h1>"]
-    parts += [f"<p>{escape(sentence)}</p>" for sentence in notice.sentences]
-    for heading, names in notice.lists:
+    parts = [f"<h1>{escape(short.title)}</h1>"]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in short.sentences]
+    for heading, names in short.lists:
         points = "".join(f"<li>{escape(name)}</li>" for name in names)
         parts.append(f"<h2>{escape(heading)}</h2><ul>{points}</ul>")
-    parts.append(f"<p>{escape(notice.counts)}</p>")
-    if notice.link:
-        parts.append(f'<p><a href="{escape(notice.link)}">Open the run</a></p>')
-    parts.append(f"<p><small>{escape(notice.source)}</small></p>")
+    parts.append(f"<p>{escape(short.counts)}</p>")
+    if short.link:
+        parts.append(f'<p><a href="{escape(short.link)}">Open the run</a></p>')
+    parts.append(f"<p><small>{escape(short.source)}</small></p>")
     body = "\n".join(parts)
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><body>\n{body}\n</body></html>\n'
+    message.add_alternative(
+        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><body>\n{body}\n</body></html>\n',
+        subtype="html",
     )
+    return message
 
 
 def send(to: str, notice: Notice, identity: str) -> str:

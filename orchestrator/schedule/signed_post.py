@@ -174,15 +174,10 @@ def _look_up(host: str, port: int) -> list[_Place]:
 
 
 def _choose(host: str, places: list[_Place], what: str) -> list[_Place]:
-    allowed, refusals = Allowed.from_environment(), []
-    chosen = []
-    for place in places:
-        refusal = allowed.refusal(host, place[1][0])
-        if refusal:
-            refusals.append(refusal)
-        else:
-            chosen.append(place)
-    if not chosen and refusals:
+    allowed = Allowed.from_environment()
+    refusals = [allowed.refusal(host, address[0]) for _, address in places]
+    chosen = [place for place, refusal in zip(places, refusals, strict=True) if refusal is None]
+    if refusals and not chosen:
         raise ConfigurationError(f"{what}: {refusals[0]}")
     return chosen
 
@@ -398,29 +393,24 @@ def _way(address: Address, what: str) -> _Way:
     proxy = getproxies().get(scheme)
     if proxy and not proxy_bypass(address.place):
         check_resolved(address.host, port, what)
-        return _by_proxy(proxy, address, port, target)
+        written = proxy if "://" in proxy else f"http://{proxy}"
+        by = read_address(written)
+        if by is None or by.scheme.lower() != "http":
+            raise ConfigurationError(
+                f"the proxy {shown_url(written)} of the environment is no http:// address"
+            )
+        check_server(by, f"the proxy {shown_url(written)} of the environment")
+        login: dict[str, str] = {}
+        if by.user is not None:
+            pair = f"{unquote(by.user)}:{unquote(by.password or '')}".encode()
+            login = {"Proxy-Authorization": f"{_BASIC} {base64.b64encode(pair).decode()}"}
+        place: dict[str, Any] = {"host": by.host, "port": int(by.port or 80), "timeout": TIMEOUT}
+        if address.scheme.lower() == "http":
+            url = f"http://{address.place}{target}"
+            return http.client.HTTPConnection(**place), url, login
+        tunnelled = http.client.HTTPSConnection(**place, context=ssl.create_default_context())
+        tunnelled.set_tunnel(address.host, port, headers=login)
+        return tunnelled, target, {}
     connection = (_DirectTls if scheme == "https" else _Direct)(address.host, port, timeout=TIMEOUT)
     connection.what = what
     return connection, target, {}
-
-
-def _by_proxy(proxy: str, address: Address, port: int, target: str) -> _Way:
-    """The same by a proxy, whose own address the environment vouches for."""
-    written = proxy if "://" in proxy else f"http://{proxy}"
-    by = read_address(written)
-    if by is None or by.scheme.lower() != "http":
-        raise ConfigurationError(
-            f"the proxy {shown_url(written)} of the environment is no http:// address"
-        )
-    check_server(by, f"the proxy {shown_url(written)} of the environment")
-    login: dict[str, str] = {}
-    if by.user is not None:
-        pair = f"{unquote(by.user)}:{unquote(by.password or '')}".encode()
-        login = {"Proxy-Authorization": f"{_BASIC} {base64.b64encode(pair).decode()}"}
-    place: dict[str, Any] = {"host": by.host, "port": int(by.port or 80), "timeout": TIMEOUT}
-    if address.scheme.lower() == "http":
-        url = f"http://{address.place}{target}"
-        return http.client.HTTPConnection(**place), url, login
-    tunnelled = http.client.HTTPSConnection(**place, context=ssl.create_default_context())
-    tunnelled.set_tunnel(address.host, port, headers=login)
-    return tunnelled, target, {}

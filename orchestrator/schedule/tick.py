@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.dispatch import queue
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.schedule import verdict_posts
 from orchestrator.schedule.fire_times import check, latest
 from orchestrator.schedule.verdict_posts import deliver
@@ -18,6 +18,7 @@ from transexplain.settings import Settings
 from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver, Schedule
+from transexplain.types.plans import AuditPlan
 from workers.beat import PeriodicTask
 
 #: seconds after which an audit that could not be prepared is tried again
@@ -46,16 +47,18 @@ def tick(db: Database, settings: Settings) -> list[FireResult]:
     for schedule in schedules.ready(db):
         try:
             at = latest(schedule.cron, schedule.time_zone, now)
-            if (
-                at is not None
-                and at > schedule.since
-                and (outcome := _fire(db, settings, schedule, at))
-            ):
+            if at is None or at <= schedule.since:
+                continue
+            if outcome := _fire(db, settings, schedule, at):
                 fired.append(outcome)
         except DatabaseError:
             raise
         except Exception as error:  # noqa: BLE001 - written to the schedule's row, seen in `list`
-            fired.append(_failed(db, schedule, error))
+            ours = isinstance(error, TransExplainError)
+            message = str(error) if ours else f"{type(error).__name__}: {error}"
+            log.error("schedule %s: %s", schedule.name, message)
+            schedules.fail(db, schedule.name, message, RETRY)
+            fired.append(FireResult(schedule=schedule.name, error=message))
     return fired
 
 
@@ -71,7 +74,7 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireRes
     """The result of the fire in this process; None: another one was faster."""
     prepared = _prepare(due, settings)
     previous = schedules.last_run(db, due.name)
-    if due.on_change and previous and not _changed(db, previous, prepared):
+    if due.on_change and previous and _same(runs.get(db, previous).plan, prepared.plan):
         skipped = schedules.skip(db, due, at, previous)
         return FireResult(schedule=due.name) if skipped else None
     audit = (prepared.plan, prepared.shards)
@@ -79,7 +82,7 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireRes
     return FireResult(schedule=due.name, run_id=run_id) if run_id else None
 
 
-def _prepare(due: Schedule, settings: Settings) -> Prepared:
+def _prepare(due: Schedule, settings: Settings) -> PreparedAudit:
     prepared = prepare_audit(AuditSpec.from_document(due.spec), settings)
     log_warnings(due.name, prepared.warnings)
     return prepared
@@ -91,21 +94,10 @@ def log_warnings(name: str, warnings: Sequence[str]) -> None:
         log.warning("schedule %s: %s", name, warning)
 
 
-def _changed(db: Database, previous: str, prepared: Prepared) -> bool:
-    """Return whether the weights or the rows differ from those of the run before."""
-    before, after = runs.get(db, previous).plan, prepared.plan
-    return (before.model.digest, before.dataset.fingerprint) != (
-        after.model.digest,
-        after.dataset.fingerprint,
-    )
-
-
-def _failed(db: Database, due: Schedule, error: Exception) -> FireResult:
-    ours = isinstance(error, TransExplainError)
-    message = str(error) if ours else f"{type(error).__name__}: {error}"
-    log.error("schedule %s: %s", due.name, message)
-    schedules.fail(db, due.name, message, RETRY)
-    return FireResult(schedule=due.name, error=message)
+def _same(before: AuditPlan, after: AuditPlan) -> bool:
+    """Return whether the weights and the rows are those of the run before."""
+    same_model = before.model.digest == after.model.digest
+    return same_model and before.dataset.fingerprint == after.dataset.fingerprint
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

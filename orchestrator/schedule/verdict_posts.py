@@ -19,9 +19,9 @@ from orchestrator.schedule.notices import (
 )
 from transexplain.errors import ConfigurationError, DatabaseError, TransExplainError, WebhookError
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.previous_run import Previous, gone, newly
+from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.summary import summarise
-from transexplain.reports.verdict_words import Difference
+from transexplain.reports.verdict_words import Difference, gone, newly
 from transexplain.reports.verdict_words import shown as shown_differences
 from transexplain.store import schedules
 from transexplain.store.database import Database
@@ -32,19 +32,19 @@ VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class VerdictPost:
     """One verdict as programs read it and as people do."""
 
     document: Mapping[str, Any]
     notice: Notice
 
 
-def _json(verdict: Verdict) -> bytes:
+def _json(verdict: VerdictPost) -> bytes:
     return json.dumps(verdict.document, separators=(",", ":"), allow_nan=False).encode()
 
 
 #: formats of webhooks, the first one the default
-FORMATS: Mapping[str, Callable[[Verdict], bytes]] = {
+FORMATS: Mapping[str, Callable[[VerdictPost], bytes]] = {
     "json": _json,
     "slack": lambda verdict: slack_body(verdict.notice),
     "teams": lambda verdict: teams_body(verdict.notice),
@@ -64,10 +64,12 @@ def shown(receiver: Receiver) -> str:
     return receiver.address if receiver.kind == "email" else signed_post.shown(receiver.address)
 
 
-def verdict_of(db: Database, run_id: str, *, schedule: str, at: float) -> Verdict:
+def verdict_of(db: Database, run_id: str, *, schedule: str, at: float) -> VerdictPost:
     """The verdict of a run, with that of the previous run where there is one."""
     summary = summarise(db, run_id, gallery=0)
-    return Verdict(document=_document(summary, schedule, at), notice=notice_of(summary, schedule))
+    return VerdictPost(
+        document=_document(summary, schedule, at), notice=notice_of(summary, schedule)
+    )
 
 
 def _document(now: Summary, schedule: str, at: float) -> dict[str, Any]:
@@ -98,8 +100,8 @@ def _beside(previous: Previous) -> dict[str, Any]:
         "common": previous.common,
         "other_prediction": previous.other_prediction,
         "flagged": _keys(shown_differences(previous.verdicts, now=False)),
-        "newly_flagged": _keys(newly(previous)),
-        "no_longer_flagged": _keys(gone(previous)),
+        "newly_flagged": _keys(newly(previous.verdicts)),
+        "no_longer_flagged": _keys(gone(previous.verdicts)),
     }
 
 
@@ -127,7 +129,7 @@ def deliver(db: Database) -> list[Delivery]:
     dies between its post and the record of it lets it be made again, under the same key.
     """
     taken = []
-    verdicts: dict[tuple[str, float], Verdict] = {}
+    verdicts: dict[tuple[str, float], VerdictPost] = {}
     while (delivery := schedules.claim(db, HOLD)) is not None:
         key = (delivery.schedule, delivery.at)
         try:
@@ -152,7 +154,7 @@ def deliver(db: Database) -> list[Delivery]:
     return taken
 
 
-def send(receiver: Receiver, verdict: Verdict, key: str) -> str:
+def send(receiver: Receiver, verdict: VerdictPost, key: str) -> str:
     """Send a verdict to a receiver under the key of the delivery; returns what it answered.
 
     Raises ConfigurationError for what the environment lacks or does not allow, else WebhookError.
@@ -163,19 +165,11 @@ def send(receiver: Receiver, verdict: Verdict, key: str) -> str:
     return signed_post.post(receiver.address, body, key=signed_post.secret(), delivery=key)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trial:
-    """A receiver's answer to a test message."""
-
-    receiver: Receiver
-    answer: str | None  #: None: it did not take it
-    error: str | None = None
-
-
-def send_trial(schedule: Schedule) -> list[Trial]:
+def send_trial(schedule: Schedule) -> list[tuple[Receiver, str, bool]]:
     """Send a test message to every receiver of a schedule now, once.
 
-    Raises ConfigurationError where it has none.
+    Returns the receivers, what became of it, and whether each has taken it. Raises
+    ConfigurationError where the schedule has none.
     """
     if not schedule.receivers:
         raise ConfigurationError(
@@ -184,19 +178,16 @@ def send_trial(schedule: Schedule) -> list[Trial]:
         )
     audit = str(schedule.spec.get("name") or schedule.name)
     document = {"version": VERSION, "schedule": schedule.name, "name": audit, "test": True}
-    verdict = Verdict(document=document, notice=trial_notice(schedule.name, audit))
+    verdict = VerdictPost(document=document, notice=trial_notice(schedule.name, audit))
     key = f"{schedule.name}/test/{uuid.uuid4().hex}"
-    return [
-        _tried(receiver, verdict, f"{key}/{receiver.number}") for receiver in schedule.receivers
-    ]
-
-
-def _tried(receiver: Receiver, verdict: Verdict, key: str) -> Trial:
-    try:
-        answer = send(receiver, verdict, key)
-    except TransExplainError as error:
-        return Trial(receiver=receiver, answer=None, error=str(error))
-    return Trial(receiver=receiver, answer=answer)
+    trials = []
+    for receiver in schedule.receivers:
+        try:
+            answer, taken = send(receiver, verdict, f"{key}/{receiver.number}"), True
+        except TransExplainError as error:
+            answer, taken = f"failed: {error}", False
+        trials.append((receiver, answer, taken))
+    return trials
 
 
 def _key_of(delivery: Delivery) -> str:

@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -19,7 +19,7 @@ from orchestrator.serve.links import link
 from transexplain.errors import ConfigurationError, reason_of
 
 COOKIE = "transexplain"
-_SESSION = 12 * 3600  #: seconds that a login lasts
+SESSION_SECONDS = 12 * 3600  #: that a login lasts, and that a browser keeps its cookie
 _SHORTEST = 16  #: characters of a token
 _LONGEST = 4096
 #: a Host header: an IPv6 address in brackets, without the zone that one machine alone knows, or a
@@ -70,24 +70,25 @@ class AccessRules:
 
     def session(self, now: float | None = None) -> str:
         """The cookie of a login: its expiry, and a proof of the token."""
-        until = int((time.time() if now is None else now) + _SESSION)
+        until = int((time.time() if now is None else now) + SESSION_SECONDS)
         return f"{until}.{self._proof(until)}"
 
     def session_is_good(self, cookie: str, now: float | None = None) -> bool:
         """Return whether `session` made this, for the present token and not too long ago."""
-        until, _, proof = cookie.partition(".")
-        if self.token is None or not until.isascii() or not until.isdigit() or len(until) > 12:
-            return False
-        good = hmac.compare_digest(self._proof(int(until)).encode(), proof.encode())
-        return good and int(until) > (time.time() if now is None else now)
+        return self.token is not None and proof_is_good(cookie, self._proof, now)
 
     def _proof(self, until: int) -> str:
         key = (self.token or "").encode()
         return hmac.new(key, f"session until {until}".encode(), hashlib.sha256).hexdigest()
 
 
-#: seconds that a browser keeps the cookie
-SESSION_SECONDS = _SESSION
+def proof_is_good(written: str, proof: Callable[[int], str], now: float | None = None) -> bool:
+    """Return whether this is a moment to come, a dot and the proof of that moment."""
+    until, _, sent = written.partition(".")
+    if not until.isascii() or not until.isdigit() or len(until) > 12:
+        return False
+    good = hmac.compare_digest(proof(int(until)).encode(), sent.encode("utf-8", "replace"))
+    return good and int(until) > (time.time() if now is None else now)
 
 
 def _digest(token: bytes) -> bytes:
@@ -194,7 +195,7 @@ ACTING = {
 _CACHE = "private, no-store"
 
 
-class Guard:
+class AccessGuard:
     """Refuses what is not a read, comes under another name or from nobody known.
 
     Forms of the `features` that are switched on pass; whose they are is checked where they lead.

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,23 +30,15 @@ from orchestrator.monitoring.probes import (
     database_check,
 )
 from orchestrator.serve import drawn_pages, openapi
-from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessRules, Guard
+from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessGuard, AccessRules
+from orchestrator.serve.links import RefusedError
 from orchestrator.serve.live_desk import LiveDesk
 from orchestrator.serve.live_pages import live_routes
-from orchestrator.serve.operating import Operator, operating_routes
+from orchestrator.serve.operating import FleetOperator, operating_routes
 from orchestrator.serve.own_forms import OwnForms, fields_of
-from orchestrator.serve.page_request import (
-    BadQueryError,
-    NotThereError,
-    PageRequest,
-    RunningCounts,
-    names_of,
-)
+from orchestrator.serve.page_request import NotThereError, PageRequest, RunningCounts, names_of
 from orchestrator.serve.page_table import PAGES, Page
-from orchestrator.serve.replies import JSON, START, RefusedError, features_of
-from orchestrator.serve.replies import problem as _problem
-from orchestrator.serve.replies import sent as _sent
-from orchestrator.serve.replies import wants_json as _wants_json
+from orchestrator.serve.replies import JSON, features_of, problem, sent, wants_json
 from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.errors import DamagedRowError, DatabaseError
 from transexplain.settings import QUEUE
@@ -97,7 +89,7 @@ def application(
     rules: AccessRules,
     *,
     queue: str = QUEUE,
-    operator: Operator | None = None,
+    operator: FleetOperator | None = None,
     desk: LiveDesk | None = None,
     broker: BrokerQueues | None = None,
     reports: bool = True,
@@ -127,40 +119,23 @@ def application(
     ]
     if rules.token is not None:
         routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))
-    lifespan = partial(_lifespan, operator, desk, slow)
-    app = Starlette(routes=routes, exception_handlers=_problems(), lifespan=lifespan)
+    ends = [] if operator is None else [operator.ending.set]
+    ends += [some.close for some in (desk, slow) if some is not None]
+    lifespan = partial(_lifespan, ends)
+    app = Starlette(routes=routes, exception_handlers=_PROBLEMS, lifespan=lifespan)
     app.state.features = {**features, "reports": reports}
     # around everything: pages about errors have the guard's headers, too
-    return _Paths(Guard(app, rules, [name for name, is_on in features.items() if is_on]))
-
-
-def _problems() -> dict[Any, Callable[[Request, Exception], Response]]:
-    """Exception -> the page that reports it."""
-    return {
-        NotThereError: _not_there,
-        BadQueryError: _bad_query,
-        RefusedError: _refused,
-        DatabaseError: _away,
-        HTTPException: _http_error,
-        ClientDisconnect: _gone,
-        Exception: _broken,
-    }
+    return _Paths(AccessGuard(app, rules, [name for name, is_on in features.items() if is_on]))
 
 
 @contextlib.asynccontextmanager
-async def _lifespan(
-    operator: Operator | None, desk: LiveDesk | None, slow: SlowDesk | None, _app: Starlette
-) -> AsyncIterator[None]:
+async def _lifespan(ends: Sequence[Callable[[], None]], _app: Starlette) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = _AT_ONCE
     try:
         yield
     finally:
-        if operator is not None:
-            operator.ending.set()
-        if desk is not None:
-            desk.close()
-        if slow is not None:
-            slow.close()
+        for end in ends:
+            end()
 
 
 class _Paths:
@@ -170,7 +145,6 @@ class _Paths:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
         if scope["type"] == "http":
             raw = scope.get("raw_path") or scope["path"].encode()
             path = raw.decode("ascii", "replace").partition("?")[0]
@@ -182,13 +156,13 @@ class _Paths:
 
 async def _answer(page: Page, ask: Callable[..., PageRequest], request: Request) -> Response:
     page_request = ask(names=names_of(request), query=dict(request.query_params))
-    as_json = _wants_json(request)
+    as_json = wants_json(request)
     query = request.url.query
     beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
     beside += f"?{query}" if query else ""
     drawing = {"here": page.name, "beside": beside, **features_of(request)}
     body = await run_in_threadpool(_body, page, page_request, as_json, drawing)
-    return _sent(body, as_json)
+    return sent(body, as_json)
 
 
 def _body(page: Page, request: PageRequest, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
@@ -205,33 +179,24 @@ def _body(page: Page, request: PageRequest, as_json: bool, drawing: Mapping[str,
     return drawn_pages.html(page.name, **{**document, **answer.drawing, **drawing})
 
 
-def _not_there(request: Request, error: Exception) -> Response:
-    assert isinstance(error, NotThereError)
-    return _problem(request, 404, "Not found", str(error), error.back)
-
-
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, RefusedError)
-    return _problem(request, error.status, error.title, error.text, START, **error.headers)
-
-
-def _bad_query(request: Request, error: Exception) -> Response:
-    return _problem(request, 422, "Invalid query", str(error), START)
+    return problem(request, error)
 
 
 def _away(request: Request, error: Exception) -> Response:
     if isinstance(error, DamagedRowError):
-        return _problem(request, 500, "Damaged", str(error), START)
+        return problem(request, RefusedError(500, "Damaged", str(error)))
     log.warning("%s", error)
     text = "The database does not answer. This page works again as soon as it does."
-    headers = {"Retry-After": _RETRY_SECONDS}
-    return _problem(request, 503, "The database is away", text, START, **headers)
+    away = RefusedError(503, "The database is away", text, headers={"Retry-After": _RETRY_SECONDS})
+    return problem(request, away)
 
 
 def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = "There is no such page." if error.status_code == 404 else error.detail
-    return _problem(request, error.status_code, "Not found", text, START)
+    return problem(request, RefusedError(error.status_code, "Not found", text))
 
 
 def _gone(request: Request, error: Exception) -> Response:
@@ -240,11 +205,21 @@ def _gone(request: Request, error: Exception) -> Response:
 
 def _broken(request: Request, error: Exception) -> Response:
     text = "The server met an error of its own, which its log describes."
-    return _problem(request, 500, "An error", text, START)
+    return problem(request, RefusedError(500, "An error", text))
+
+
+#: exception -> the page that reports it
+_PROBLEMS: dict[Any, Callable[[Request, Exception], Response]] = {
+    RefusedError: _refused,
+    DatabaseError: _away,
+    HTTPException: _http_error,
+    ClientDisconnect: _gone,
+    Exception: _broken,
+}
 
 
 def _openapi(rules: AccessRules, features: Mapping[str, bool], request: Request) -> Response:
-    return _sent(drawn_pages.json_bytes(openapi.document(rules, features)), True)
+    return sent(drawn_pages.json_bytes(openapi.document(rules, features)), True)
 
 
 def _static(request: Request) -> Response:
@@ -256,16 +231,17 @@ def _static(request: Request) -> Response:
 
 
 async def _login(rules: AccessRules, request: Request) -> Response:
-    target = request.query_params.get("to", "/")
-    to = target if _is_here(target) else "/"
+    to = request.query_params.get("to", "/")
+    if not to.startswith("/") or to.startswith("//") or not to.isprintable() or "\\" in to:
+        to = "/"  # a page of this server and nowhere else
     if request.method != "POST":
-        return _sent(drawn_pages.html("login", to=to, wrong=False, here="login"), False)
+        return sent(drawn_pages.html("login", to=to, wrong=False, here="login"), False)
     fields = await fields_of(request, _FORM_BYTES, "A login has at most 16 KiB.")
     token = fields.words.get("token", "")
     if not rules.token_is(token.strip()):
         await asyncio.sleep(_WRONG_SECONDS)
         body = drawn_pages.html("login", to=to, wrong=True, here="login")
-        return _sent(body, False, 403)
+        return sent(body, False, 403)
     response = RedirectResponse(to, 303)
     response.set_cookie(
         COOKIE,
@@ -276,13 +252,3 @@ async def _login(rules: AccessRules, request: Request) -> Response:
         secure=request.url.scheme == "https",
     )
     return response
-
-
-def _is_here(address: str) -> bool:
-    """Return whether an address leads to a page of this server and nowhere else."""
-    return (
-        address.startswith("/")
-        and not address.startswith("//")
-        and address.isprintable()
-        and ("\\" not in address)
-    )

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,16 +15,11 @@ from markupsafe import Markup
 from PIL import Image
 
 from orchestrator.serve.links import link
+from orchestrator.serve.slow_worker import PagePiece
 from transexplain.errors import ItemError
-from transexplain.reports.coloured_text import marked_html, marks_css
-from transexplain.reports.forest import Axis, whisker
-from transexplain.reports.graph_drawing import (
-    GraphShape,
-    node_link,
-    nodes_css,
-    nodes_of,
-    stored_shapes,
-)
+from transexplain.reports import GRAPHS
+from transexplain.reports.coloured_text import marked_html, marks_css, nodes_css
+from transexplain.reports.forest import ForestAxis, whisker
 from transexplain.reports.heatmap import data_uri, muted, overlay, resized, tile
 from transexplain.reports.page import VOCABULARY, environment, storable
 from transexplain.reports.phrasing import number, percent, power, short
@@ -32,6 +27,7 @@ from transexplain.reports.sections.gallery_items import Explanation, GalleryItem
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.shards import PASSING_KINDS
+from transexplain.types.graphs import GraphShape, nodes_of
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.pairs import in_a_line
 
@@ -74,7 +70,9 @@ def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
     try:
         image = opened(item.source, root)
     except ItemError as error:
-        return Pictures(None, str(error), tuple(_alone(explanation, look) for explanation in few))
+        grids = (np.asarray(explanation.grid or ((0.0,),)) for explanation in few)
+        alone = tuple(data_uri(tile(grid, palette=look.palette)) for grid in grids)
+        return Pictures(None, str(error), alone)
     image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
     ground = muted(image)
     return Pictures(
@@ -85,10 +83,6 @@ def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
 def _over(ground: Image.Image, explanation: Explanation, look: Look) -> str:
     grid, box = np.asarray(explanation.grid or ((0.0,),)), explanation.box or (0.0, 0.0, 1.0, 1.0)
     return data_uri(overlay(ground, grid, alpha=look.alpha / 100, box=box, palette=look.palette))
-
-
-def _alone(explanation: Explanation, look: Look) -> str:
-    return data_uri(tile(np.asarray(explanation.grid or ((0.0,),)), palette=look.palette))
 
 
 def words_of(item: GalleryItem, explanation: Explanation) -> Markup:
@@ -112,13 +106,17 @@ def shape_of_item(
         return None
     names = {outcome.item_id: nodes_of(first)[0]}
     plan = runs.get(db, run_id).plan
-    return stored_shapes(plan, {outcome.item_id: outcome}, names).get(outcome.item_id)
+    shapes = GRAPHS.load("stored_shapes")(plan, {outcome.item_id: outcome}, names)
+    shape: GraphShape | None = shapes.get(outcome.item_id)
+    return shape
 
 
 def graph_of(shape: GraphShape, explanation: Explanation, item_id: str, look: Look) -> Markup:
     """The nodes in their colours, on the explanation's own scale."""
     label = f"relevance of the nodes of {item_id} for {explanation.class_name}"
-    return node_link(shape, explanation.nodes, label=label, palette=look.palette)
+    draw = GRAPHS.load("node_link")
+    drawn: Markup = draw(shape, explanation.nodes, label=label, palette=look.palette)
+    return drawn
 
 
 _DASH, _MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
@@ -187,11 +185,11 @@ def json_bytes(document: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, PagePiece):  # unpacked here: a page does not
+        return value.document
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    return dict(value)
 
 
 def _static(name: str) -> str:
@@ -212,14 +210,6 @@ def _interval(row: Mapping[str, Any], name: str, share: bool = False) -> Markup:
     return Markup(f'{shown(value)} <span class="soft">[{ends[0]}, {ends[1]}]</span>')
 
 
-def _count(value: int | None) -> str:
-    return _DASH if value is None else f"{value:,}"
-
-
-def _rate(value: float | None) -> str:
-    return _DASH if value is None else percent(value)
-
-
 def _metric(value: float | None, unit: str) -> str:
     """A metric of any size, shares by the hundred."""
     if value is None:
@@ -231,7 +221,7 @@ def _metric(value: float | None, unit: str) -> str:
     return power(value) if abs(value) < 0.001 else number(value)
 
 
-def _whisker(row: Mapping[str, Any], name: str, axis: Axis) -> Markup:
+def _whisker(row: Mapping[str, Any], name: str, axis: ForestAxis) -> Markup:
     """A number with its interval on an axis that other rows share; empty without an interval."""
     ends = (row[name], row[f"{name}_low"], row[f"{name}_high"])
     if any(end is None for end in ends):
@@ -261,8 +251,8 @@ _WORDS = {
     "interval": _interval,
     "whisker_of": _whisker,
     "duration": _duration,
-    "plain": _count,
-    "rate": _rate,
+    "plain": lambda value: _DASH if value is None else f"{value:,}",
+    "rate": lambda value: _DASH if value is None else percent(value),
     "metric_value": _metric,
     "short": short,
     "in_a_line": in_a_line,
@@ -294,7 +284,9 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
     `label` says what is drawn to those who do not see it; `zero`: 0 is within the drawing. Places
     are percentages, so that it fills whatever width it has.
     """
-    known = [end for point in points for end in _ends(point)]
+    drawn = [point for point in points if point.value is not None]
+    ends = [end for point in drawn for end in (point.value, point.low, point.high)]
+    known = [end for end in ends if end is not None]
     if not known:
         return Markup("")
     low, high = min(known), max(known)
@@ -326,11 +318,6 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
     return Markup(
         '<svg class="ld" role="img" aria-label="{}" width="100%" height="{}">{}</svg>'
     ).format(label, _HEIGHT, Markup("").join(parts))
-
-
-def _ends(point: LinePoint) -> Iterator[float]:
-    if point.value is not None:
-        yield from (end for end in (point.value, point.low, point.high) if end is not None)
 
 
 def _dot(point: LinePoint, x: str, level: Callable[[float], float]) -> Markup:

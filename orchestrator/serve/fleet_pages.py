@@ -4,10 +4,11 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.schedule.fire_times import overdue, upcoming
-from orchestrator.serve.page_request import Answer, PageRequest
+from orchestrator.serve.page_request import PageContent, PageRequest
 from transexplain.errors import ConfigurationError
 from transexplain.store import browsing_fleet, fleet_state
 from transexplain.types.device_time import together
@@ -18,7 +19,7 @@ _FIRES = 5  #: of each schedule
 _LATE = 900.0  #: seconds after which a fire without a run is missed, as in ops/alerts.yml
 
 
-def fleet(request: PageRequest) -> Answer:
+def fleet(request: PageRequest) -> PageContent:
     """Workers and their rates, what their devices waited for, and the shards that are left."""
     db, recent = request.db, fleet_state.RECENT
     if request.broker is not None:
@@ -29,7 +30,7 @@ def fleet(request: PageRequest) -> Answer:
     known = [rate.rate for rate in rates if rate.rate is not None]
     running = browsing_fleet.running_runs(db, _RUNS)
     messages = None if request.broker is None else request.broker.waiting()
-    return Answer(
+    return PageContent(
         {
             "recent_seconds": recent,
             "runs": status.runs,
@@ -42,16 +43,7 @@ def fleet(request: PageRequest) -> Answer:
             "claims": status.claims,
             "items_a_second": sum(known) if known else None,
             "workers": status.workers,
-            "rates": [
-                {
-                    "worker": rate.worker,
-                    "shards": rate.shards,
-                    "items": rate.items,
-                    "seconds": rate.seconds,
-                    "rate": rate.rate,
-                }
-                for rate in rates
-            ],
+            "rates": [{**asdict(rate), "rate": rate.rate} for rate in rates],
             "devices": [{**device.document, "stages": device.stages} for device in status.devices],
             "waited": every.waited,
             "running": running,
@@ -85,10 +77,10 @@ def _queues(
     ]
 
 
-def schedules(request: PageRequest) -> Answer:
+def schedules(request: PageRequest) -> PageContent:
     """Every schedule: when it fires next, and what its last runs found."""
     db, now = request.db, time.time()
-    return Answer(
+    return PageContent(
         {
             "now": now,
             "late_after": _LATE,

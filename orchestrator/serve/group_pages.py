@@ -11,13 +11,12 @@ from markupsafe import Markup
 
 from orchestrator.serve.drawn_pages import LinePoint, line_drawing
 from orchestrator.serve.links import link
-from orchestrator.serve.page_request import Answer, NotThereError, PageRequest
+from orchestrator.serve.page_request import NotThereError, PageContent, PageRequest
 from orchestrator.serve.run_pages import axis_of
-from transexplain.analysis.groups.class_totals import PositionTotals
-from transexplain.analysis.groups.exact_totals import UNITS, ExactTable
+from transexplain.analysis.groups.class_totals import part_totals
+from transexplain.analysis.groups.exact_totals import UNITS
 from transexplain.reports.heatmap import data_uri, tile
 from transexplain.store import browsing, browsing_items
-from transexplain.store.browsing_items import Scanned
 from transexplain.store.gathered_totals import GatheredTotals
 from transexplain.types.items import ItemOutcome, Mention
 
@@ -35,7 +34,7 @@ _TABLES = (
 _LISTS = ("raising_by_total", "lowering_by_total", "raising_by_mean", "lowering_by_mean")
 
 
-def one_group(request: PageRequest) -> Answer:
+def one_group(request: PageRequest) -> PageContent:
     """A group's verdict with its measures, swaps, rates and relevance; its strata and entities."""
     db, run, group = request.db, request.run, request.names["group"]
     rows = {
@@ -48,7 +47,7 @@ def one_group(request: PageRequest) -> Answer:
             f"Run {run.id} has found nothing about a group {group!r}.", request.run_page()
         )
     relevance = rows["group_result"]
-    return Answer(
+    return PageContent(
         {
             "run": run,
             "group": group,
@@ -68,7 +67,7 @@ def one_group(request: PageRequest) -> Answer:
     )
 
 
-def one_entity(request: PageRequest) -> Answer:
+def one_entity(request: PageRequest) -> PageContent:
     """The mentions of an entity in their context, a page of items at a time."""
     db, run = request.db, request.run
     group, entity = request.names["group"], request.names["entity"]
@@ -89,35 +88,24 @@ def one_entity(request: PageRequest) -> Answer:
     if not request.readable:
         if not totals:
             raise unknown
-        return Answer({**document, "items": [], "next_row": None, "next": None})
-    start, look = request.number("start"), partial(_mentions, request, group, entity)
-    scanned = look(start, _ITEMS)
+        return PageContent({**document, "items": [], "next_row": None, "next": None})
+    start = request.number("start")
+    look = partial(browsing_items.mentions_of, db, run.id, group, entity)
+    scanned = look(start=start, limit=_ITEMS, seconds=request.time_left)
     known = totals or scanned.found or scanned.next_row
     if not known and start:  # the last page may be empty
-        first = look(0, 1)
+        first = look(start=0, limit=1, seconds=request.time_left)
         known = first.found or first.next_row
     if not known:
         raise unknown
     here = ("runs", run.id, "groups", group, "entities", entity)
-    return Answer(
+    return PageContent(
         {
             **document,
             "items": [_in_context(outcome, mentions) for outcome, mentions in scanned.found],
             "next_row": scanned.next_row,
             "next": None if scanned.next_row is None else link(*here, start=scanned.next_row),
         }
-    )
-
-
-def _mentions(request: PageRequest, group: str, entity: str, start: int, limit: int) -> Scanned:
-    return browsing_items.mentions_of(
-        request.db,
-        request.run.id,
-        group,
-        entity,
-        start=start,
-        limit=limit,
-        seconds=request.time_left,
     )
 
 
@@ -146,13 +134,7 @@ def _swaps(request: PageRequest, group: str, entity: str) -> dict[str, Any] | No
             if texts and all(place < len(text.changes) for text in texts)
         ],
         "widest": [
-            {
-                "document": text.document,
-                "is_item": text.is_item,
-                "changes": dict(zip(predictions, text.changes, strict=False)),
-                "changed": text.changed,
-                "others": text.others,
-            }
+            {**text._asdict(), "changes": dict(zip(predictions, text.changes, strict=False))}
             for text in texts[:_WIDEST]
         ],
     }
@@ -198,7 +180,7 @@ def _around(text: str, start: int, end: int) -> dict[str, Any]:
     }
 
 
-def one_class(request: PageRequest) -> Answer:
+def one_class(request: PageRequest) -> PageContent:
     """The words, places in texts and pictures, and confusions of a class."""
     db, run, name = request.db, request.run, request.class_name
     words = browsing.result_rows(db, "class_word", run.id, limit=500, class_name=name)
@@ -208,7 +190,7 @@ def one_class(request: PageRequest) -> Answer:
         counts = Counter(totals.predictions)
     positions = [] if totals is None else _positions(totals, words, request.facts.targets, name)
     heatmaps = [] if totals is None else _heatmaps(totals, name)
-    return Answer(
+    return PageContent(
         {
             "run": run,
             "class_name": name,
@@ -237,7 +219,6 @@ def _positions(
     every_target = dict.fromkeys([*_targets(words), *targets])
     kept = []
     for target in every_target:
-        parts = PositionTotals(ExactTable({(target, name): totals.positions(target, name)}))
         rows = [
             {
                 "mean": part.relevance / part.positions if part.positions else None,
@@ -245,7 +226,7 @@ def _positions(
                 "positions": part.positions,
                 "texts": part.texts,
             }
-            for part in parts.parts(target, name)
+            for part in part_totals(totals.positions(target, name))
         ]
         if rows:
             kept.append({"target": target, "parts": rows})

@@ -14,19 +14,24 @@ from orchestrator.serve.drawn_pages import (
     words_of,
 )
 from orchestrator.serve.links import link
-from orchestrator.serve.page_request import Answer, BadQueryError, NotThereError, PageRequest
-from transexplain.reports.sections.gallery_items import Explanation, gallery_item
+from orchestrator.serve.live_worker import attribution_document
+from orchestrator.serve.page_request import BadQueryError, NotThereError, PageContent, PageRequest
+from transexplain.reports.sections.gallery_items import gallery_item
 from transexplain.store import browsing_items
 from transexplain.store.browsing_items import ItemRecord
 from transexplain.store.ranked_items import KEPT, ORDERS, ItemSearch
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
+from transexplain.types.items import ItemFailure, ItemOutcome
 
 _ITEMS = 50  #: on a page
 _LOOKED_FOR = ("text", "word", "predicted", "label", "group", "entity")
+#: of an item in a list, besides the beginning of its text
+_LISTED = (
+    *("item_id", "index", "label", "raw_label", "predicted", "truncated", "source", "second_at"),
+)
 _BEGINNING = 240  #: characters of a text in a list
 
 
-def items(request: PageRequest) -> Answer:
+def items(request: PageRequest) -> PageContent:
     """Items by text, word, entity, label and prediction: as in the data, or ranked by a value."""
     run = request.run
     filters = {name: request.word(name) for name in _LOOKED_FOR}
@@ -47,11 +52,11 @@ def items(request: PageRequest) -> Answer:
     }
     drawing = {"start": request.number("start"), "orders": ORDERS, "classes": request.facts.classes}
     if not request.readable:
-        return Answer(document, drawing)
+        return PageContent(document, drawing)
     page = _ranked(request, filters, order) if order else _in_order(request, filters)
     full = len(page["items"]) == _ITEMS
     here = link("runs", run.id, "items", **filters, sort=order, after=request.word("after"))
-    return Answer({**document, **page}, {**drawing, "full": full, "address": here})
+    return PageContent({**document, **page}, {**drawing, "full": full, "address": here})
 
 
 def _in_order(request: PageRequest, filters: Mapping[str, str]) -> dict[str, Any]:
@@ -112,36 +117,29 @@ def _cursor(request: PageRequest) -> tuple[float, int] | None:
 def _listed(outcome: ItemOutcome) -> dict[str, Any]:
     text = outcome.text or ""
     return {
-        "item_id": outcome.item_id,
-        "index": outcome.index,
-        "label": outcome.label,
-        "raw_label": outcome.raw_label,
-        "predicted": outcome.predicted,
-        "truncated": outcome.truncated,
-        "source": outcome.source,
+        **{name: getattr(outcome, name) for name in _LISTED},
         "text": None if outcome.text is None else text[:_BEGINNING],
-        "second_at": outcome.second_at,
         "more": max(0, len(text) - _BEGINNING),
     }
 
 
-def one_item(request: PageRequest) -> Answer:
+def one_item(request: PageRequest) -> PageContent:
     """One item: its words coloured or its heatmap, for every target, with the ledger."""
     db, run, name = request.db, request.run, request.names["item"]
     document: dict[str, Any] = {"run": run, "item_id": name, "readable": request.readable}
     if not request.readable:
-        return Answer({**document, "failure": None, "item": None, "explanations": []})
+        return PageContent({**document, "failure": None, "item": None, "explanations": []})
     record = browsing_items.item_record(db, run.id, name)
     if record is None:
         raise NotThereError(
             f"Run {run.id} has no item {name!r}, or has not come to it yet.", request.run_page()
         )
     if isinstance(record, ItemFailure):
-        return Answer({**document, "failure": record, "item": None, "explanations": []})
+        return PageContent({**document, "failure": record, "item": None, "explanations": []})
     return _explained(request, document, record)
 
 
-def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecord) -> Answer:
+def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecord) -> PageContent:
     facts, outcome, look = request.facts, record.outcome, _look(request)
     shape = None
     if facts.modality == "nodes":
@@ -152,7 +150,7 @@ def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecor
     entries = list(zip(shown.explanations, record.attributions, strict=True))
     logits = outcome.logits
     named = facts.classes if len(facts.classes) == len(logits) else range(len(logits))
-    return Answer(
+    return PageContent(
         {
             **document,
             "failure": None,
@@ -166,7 +164,14 @@ def _explained(request: PageRequest, document: dict[str, Any], record: ItemRecor
                 "mentions": [asdict(mention) for mention in record.mentions],
                 "scores": [asdict(score) for score in record.scores],
             },
-            "explanations": [_document(explanation, of) for explanation, of in entries],
+            "explanations": [
+                {
+                    **attribution_document(of),
+                    "words": [[word.start, word.end, word.relevance] for word in explanation.words],
+                    "grid": explanation.grid,
+                }
+                for explanation, of in entries
+            ],
             "neighbours": {
                 "before": record.near.before,
                 "after": record.near.after,
@@ -200,21 +205,3 @@ def _look(request: PageRequest) -> Look:
     if alpha and alpha not in map(str, ALPHAS):
         raise BadQueryError(f"alpha must be one of {', '.join(map(str, ALPHAS))}, in per cent.")
     return Look(palette, int(alpha) if alpha else Look().alpha)
-
-
-def _document(explanation: Explanation, of: Attribution) -> dict[str, Any]:
-    ledger = of.ledger
-    return {
-        "target": of.target,
-        "rank": of.rank,
-        "class_name": of.class_name,
-        "method": of.method,
-        "at": of.at,
-        "unit": of.unit,
-        "logit": of.logit,
-        "words": [[word.start, word.end, word.relevance] for word in explanation.words],
-        "grid": explanation.grid,
-        "prefix_relevance": list(of.prefix_relevance),
-        "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
-        "notes": list(of.notes),
-    }

@@ -1,5 +1,6 @@
-"""Names in addresses: any id, label or entity as one segment of a path, and back."""
+"""Names in addresses: any id, label or entity as one segment of a path, and back; and errors."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from urllib.parse import quote, unquote, urlencode
 
@@ -39,3 +40,22 @@ def link(*names: str, **query: object) -> str:
     path = "/" + "/".join(map(segment, names))
     encoded = urlencode(values, errors="surrogatepass")
     return f"{path}?{encoded}" if encoded else path
+
+
+class RefusedError(Exception):
+    """A request that is not carried out: the status and the page that says why and leads `back`.
+
+    `back` is an address with its name; `headers` are those of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        text: str,
+        back: tuple[str, str] = ("/", "all runs"),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.status, self.title, self.text = status, title, text
+        self.back, self.headers = back, dict(headers or {})

@@ -6,19 +6,18 @@ the next gets a new process; so does a request whose process died. A process wit
 
 import json
 import logging
-import multiprocessing
 import queue
-import signal
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.serve import live_worker
 from orchestrator.serve.live_worker import LiveRequest, RequestError
+from orchestrator.serve.slow_desk import Desk
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +43,7 @@ class LiveSettings:
     device: str = "cpu"
 
 
-@dataclass
-class _Task:
-    request: LiveRequest
-    future: "Future[Answer]" = field(default_factory=Future)
-
-
-class _GoneError(Exception):
+class _EndedError(Exception):
     """The process ended; `heard`: after it had begun with the request."""
 
     def __init__(self, heard: bool) -> None:
@@ -58,20 +51,16 @@ class _GoneError(Exception):
         self.heard = heard
 
 
-class LiveDesk:
+class LiveDesk(Desk):
     """Explains what readers bring; `close` ends its process and thread."""
 
     def __init__(self, settings: LiveSettings | None = None) -> None:
+        super().__init__("live")
         self.settings = settings or LiveSettings()
-        self._tasks: queue.Queue[_Task | None] = queue.Queue()
-        self._lock = threading.Lock()
         self._waiting = 0
         self._phase = "asleep"
         self._refused: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._buckets = Buckets(self.settings.rate)
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._process: Any = None
         self._pipe: Any = None
 
     @property
@@ -101,32 +90,18 @@ class LiveDesk:
 
     def ask(self, request: LiveRequest) -> "Future[Answer]":
         """The answer, soon, or RequestError; raises RequestError where too many wait."""
-        task = _Task(request)
+        future: Future[Answer] = Future()
         with self._lock:
             if self._closed or self._waiting >= self.settings.waiting:
                 raise RequestError(
                     503, "Too many wait", "Too many requests wait for the model; try again soon."
                 )
             self._waiting += 1
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="live-desk", daemon=True)
-                self._thread.start()
-        self._tasks.put(task)
-        return task.future
-
-    def close(self) -> None:
-        """End the process, whatever it does, and the thread."""
-        with self._lock:
-            self._closed, thread, process = True, self._thread, self._process
-        self._tasks.put(None)
-        if process is not None:
-            process.kill()
-        if thread is not None:
-            thread.join()
+            self._begin_thread()
+        self._tasks.put((request, future))
+        return future
 
     def _run(self) -> None:
-        # processes begun here inherit it: a Ctrl-C at the terminal is the server's
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         while True:
             try:
                 idle = None if self._process is None else self.settings.idle_seconds
@@ -138,52 +113,47 @@ class LiveDesk:
                 break
             with self._lock:
                 self._waiting -= 1
-            if task.future.set_running_or_notify_cancel():
-                self._serve(task)
+            self._serve(*task)
         self._end()
         self._drop()
 
-    def _serve(self, task: _Task) -> None:
+    def _serve(self, request: LiveRequest, future: "Future[Answer]") -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
-            answer = self._answer(task.request)
+            future.set_result(self._answer(request))
         except BaseException as error:  # noqa: BLE001 - raised where the answer is wanted
-            task.future.set_exception(error)
-        else:
-            task.future.set_result(answer)
+            future.set_exception(error)
 
     def _answer(self, request: LiveRequest) -> Answer:
-        digest = request.plan.model.digest
-        try:
-            message = self._sent(request)
-        except _GoneError as gone:
-            self._end()
-            if gone.heard or self._closed:
-                log.warning("the process of live explanations ended at its work")
-                raise RequestError(
-                    503,
-                    "The model's process ended",
-                    "The process with the model ended at this, for lack of memory perhaps. The "
-                    "next request gets a new one.",
-                ) from None
-            message = self._sent_again(request)  # it had died before, unnoticed
+        message: Answer | None = None
+        for _ in range(2):  # it may have died before, unnoticed
+            try:
+                message = self._sent(request)
+                break
+            except _EndedError as gone:
+                self._end()
+                if gone.heard or self._closed:
+                    log.warning("the process of live explanations ended at its work")
+                    raise RequestError(
+                        503,
+                        "The model's process ended",
+                        "The process with the model ended at this, for lack of memory perhaps. "
+                        "The next request gets a new one.",
+                    ) from None
+        if message is None:
+            raise RequestError(
+                503, "The model's process ended", "No process for the model can be kept running."
+            )
         self._phase = "ready"
         if "refused" in message:
             raise RequestError(*message["refused"])
         answer: Answer = message["answer"]
         if answer["refused"] is not None:
-            self._refused[digest] = answer["refused"]
+            self._refused[request.plan.model.digest] = answer["refused"]
             while len(self._refused) > _KNOWN:
                 self._refused.popitem(last=False)
         return answer
-
-    def _sent_again(self, request: LiveRequest) -> Answer:
-        try:
-            return self._sent(request)
-        except _GoneError:
-            self._end()
-            raise RequestError(
-                503, "The model's process ended", "No process for the model can be kept running."
-            ) from None
 
     def _sent(self, request: LiveRequest) -> Answer:
         """The last message of the process; raises _GoneError, and RequestError in the end."""
@@ -203,7 +173,7 @@ class LiveDesk:
                 heard, self._phase = True, message["phase"]
                 until = time.monotonic() + self._most
         except (EOFError, OSError):
-            raise _GoneError(heard) from None
+            raise _EndedError(heard) from None
 
     def _too_long(self) -> RequestError:
         explaining, most = self._phase == "explaining", self._most
@@ -227,20 +197,7 @@ class LiveDesk:
 
     def _begin(self) -> None:
         self._phase = "starting"
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        process = context.Process(
-            target=live_worker.serve,
-            args=(theirs, self.settings.device),
-            name="live",
-            daemon=True,
-        )
-        process.start()
-        theirs.close()
-        with self._lock:
-            self._process = process
-            if self._closed:
-                process.kill()
+        self._pipe = self._begun(live_worker.serve, self.settings.device)
 
     def _end(self) -> None:
         process = self._process
@@ -259,9 +216,9 @@ class LiveDesk:
                 task = self._tasks.get_nowait()
             except queue.Empty:
                 return
-            if task is not None and task.future.set_running_or_notify_cancel():
+            if task is not None and task[1].set_running_or_notify_cancel():
                 error = RequestError(503, "The server ends", "The server ends; try again later.")
-                task.future.set_exception(error)
+                task[1].set_exception(error)
 
 
 class Buckets:

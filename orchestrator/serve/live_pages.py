@@ -17,12 +17,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.serve import drawn_pages, live_worker
-from orchestrator.serve.links import link
+from orchestrator.serve.links import RefusedError, link
 from orchestrator.serve.live_desk import LiveDesk, LiveSettings
 from orchestrator.serve.live_worker import LiveRequest, RequestError
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
 from orchestrator.serve.page_request import names_of, run_called
-from orchestrator.serve.replies import RefusedError, answered, problem, sent, wants_json
+from orchestrator.serve.replies import answered, sent, wants_json
 from transexplain.errors import ConfigurationError
 from transexplain.methods.method_table import TABLE, MethodFacts
 from transexplain.reports.coloured_text import marked_html
@@ -126,9 +126,10 @@ async def _page(known: _Runs, desk: LiveDesk | None, forms: OwnForms, request: R
     try:
         return await _explained(known, desk, forms, request, run_id)
     except RequestError as error:
-        more = {"Retry-After": _RETRY[error.status]} if error.status in _RETRY else {}
-        back = (link("runs", run_id, "explain"), "the form")
-        return problem(request, error.status, error.title, error.text, back, **more)
+        error.back = (link("runs", run_id, "explain"), "the form")
+        if error.status in _RETRY:
+            error.headers["Retry-After"] = _RETRY[error.status]
+        raise
 
 
 async def _explained(
@@ -171,7 +172,14 @@ def _request(desk: LiveDesk, plan: AuditPlan, fields: Fields) -> LiveRequest:
     words, limits, refused = fields.words, desk.settings, desk.refused(plan.model.digest)
     text, picture = None, None
     if plan.model.modality == "text":
-        text = _text(fields, limits)
+        if not fields.is_utf8:
+            raise RequestError(422, "No text", "The text is not encoded as UTF-8.")
+        # forms send line ends as CR LF, whatever was typed
+        text = fields.words.get("text", "").replace("\r\n", "\n")
+        if not text.strip():
+            raise RequestError(422, "No text", "Write or paste a text first; this one is empty.")
+        if len(text.encode("utf-8", "surrogatepass")) > limits.text_bytes:
+            raise RequestError(413, "Too large", _limit(limits, is_text=True))
     else:
         picture = fields.files.get("picture", b"")
         if not picture:
@@ -198,18 +206,6 @@ def _request(desk: LiveDesk, plan: AuditPlan, fields: Fields) -> LiveRequest:
         pixels=limits.pixels,
         offered=() if desk.knows(plan.model.digest) else tuple(offered),
     )
-
-
-def _text(fields: Fields, limits: LiveSettings) -> str:
-    if not fields.is_utf8:
-        raise RequestError(422, "No text", "The text is not encoded as UTF-8.")
-    # forms send line ends as CR LF, whatever was typed
-    text = fields.words.get("text", "").replace("\r\n", "\n")
-    if not text.strip():
-        raise RequestError(422, "No text", "Write or paste a text first; this one is empty.")
-    if len(text.encode("utf-8", "surrogatepass")) > limits.text_bytes:
-        raise RequestError(413, "Too large", _limit(limits, is_text=True))
-    return text
 
 
 class _Given:

@@ -7,22 +7,21 @@ no longer than it takes, writes nowhere and names in no log. It ends with its pa
 import gc
 import json
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.serve.links import RefusedError
 from transexplain.errors import ConfigurationError, EngineError, ItemError, TransExplainError
 from transexplain.types.items import Attribution, Item, PatchGrid
 from transexplain.types.plans import AuditPlan, ModelRef
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
 from transexplain.types.words import spans_of
+from workers.reader_process import follow_parent
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -55,19 +54,13 @@ class LiveRequest:
     offered: tuple[str, ...]  #: methods to try on the model; none: they were tried before
 
 
-class RequestError(Exception):
-    """Why there is no explanation, with the status of the answer."""
-
-    def __init__(self, status: int, title: str, text: str) -> None:
-        super().__init__(text)
-        self.status, self.title, self.text = status, title, text
+class RequestError(RefusedError):
+    """There is no explanation, for a reason that lies in the request, the model or the desk."""
 
 
 def serve(connection: Connection, device: str) -> None:
     """Answer requests until the pipe ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # its parent ends it
-    threading.Thread(target=end_with_parent, name="parent-watch", daemon=True).start()
+    follow_parent()
     os.environ["HF_HUB_OFFLINE"] = "1"  # what the run's machine has, and nothing from elsewhere
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.nice(5)  # pages come first
@@ -77,14 +70,6 @@ def serve(connection: Connection, device: str) -> None:
             bench.say(**bench.answer(connection.recv()))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return  # nobody asks any more
-
-
-def end_with_parent() -> None:
-    """Wait for the parent's end, and end this process then."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(0)
 
 
 class _Bench:
@@ -249,22 +234,24 @@ def _outcome(model: "LoadedModel", outcome: "ItemOutcome") -> dict[str, Any]:
     }
 
 
-def _document(attribution: Attribution) -> dict[str, Any]:
+def attribution_document(attribution: Attribution) -> dict[str, Any]:
+    """An attribution without its relevance, as JSON."""
+    names = ("target", "rank", "class_name", "method", "at", "unit", "logit")
     ledger = attribution.ledger
-    document: dict[str, Any] = {
-        "target": attribution.target,
-        "rank": attribution.rank,
-        "class_name": attribution.class_name,
-        "method": attribution.method,
-        "at": attribution.at,
-        "unit": attribution.unit,
-        "logit": attribution.logit,
-        "relevance": attribution.relevance.tolist(),
+    return {
+        **{name: getattr(attribution, name) for name in names},
         "prefix_relevance": list(attribution.prefix_relevance),
-        "words": [],
-        "tokens": [],
         "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
         "notes": list(attribution.notes),
+    }
+
+
+def _document(attribution: Attribution) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        **attribution_document(attribution),
+        "relevance": attribution.relevance.tolist(),
+        "words": [],
+        "tokens": [],
     }
     if not isinstance(attribution.features, PatchGrid):
         _, spans = spans_of(attribution)

@@ -11,13 +11,6 @@ from orchestrator.serve.page_table import PAGES, Page
 from transexplain.version import __version__
 
 _TEXT = {"type": "string"}
-_ERROR = {
-    "content": {
-        "application/json": {
-            "schema": {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
-        }
-    }
-}
 _REFUSED = {
     "403": "the token is old or of another form, or the request began on another site",
     "404": "no such run",
@@ -70,17 +63,10 @@ def _in_path(name: str, **more: Any) -> dict[str, Any]:
 
 
 def _shows(name: str, summary: str, parameters: list[dict[str, Any]]) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"type": "object", "required": [TOKEN]}}}
-    errors = {code: {"description": _REFUSED[code], **_ERROR} for code in ("404", "409")}
-    return {
-        "operationId": name,
-        "summary": summary,
-        "parameters": parameters,
-        "responses": {
-            "200": {"description": f"{summary} Sets a cookie.", "content": content},
-            **errors,
-        },
-    }
+    content = _content({"type": "object", "required": [TOKEN]})
+    answer = {"description": f"{summary} Sets a cookie.", "content": content}
+    errors = {code: _REFUSED[code] for code in ("404", "409")}
+    return _described(name, summary, parameters, answer, errors)
 
 
 def _does(
@@ -92,17 +78,9 @@ def _does(
 ) -> dict[str, Any]:
     token = {**_TEXT, "description": "of the form, got with the cookie that is sent along"}
     schema = {"type": "object", "properties": {TOKEN: token, **fields}, "required": [TOKEN]}
-    answer = {"application/json": {"schema": {"type": "object"}}}
-    return {
-        "operationId": name,
-        "summary": summary,
-        "parameters": parameters,
-        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}},
-        "responses": {
-            "200": {"description": summary, "content": answer},
-            **{code: {"description": text, **_ERROR} for code, text in errors.items()},
-        },
-    }
+    body = {"required": True, "content": {"multipart/form-data": {"schema": schema}}}
+    answer = {"description": summary, "content": _content({"type": "object"})}
+    return _described(name, summary, parameters, answer, errors, requestBody=body)
 
 
 _ERRORS = {
@@ -135,41 +113,40 @@ def document(rules: AccessRules, features: Mapping[str, bool]) -> dict[str, Any]
 
 
 def _operation(page: Page) -> dict[str, Any]:
-    in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-        for name in re.findall(r"\{(\w+)\}", page.path)
-    ]
     in_query = [
         {
             "name": name,
             "in": "query",
             "description": about,
-            "schema": {"type": "integer", "minimum": 0} if name == "start" else {"type": "string"},
+            "schema": {"type": "integer", "minimum": 0} if name == "start" else _TEXT,
         }
         for name, about in page.query.items()
     ]
-    errors = {
-        code: {
-            "description": about,
-            "content": {
-                "application/json": {
-                    "schema": {
-                        "type": "object",
-                        "properties": {"error": {"type": "string"}},
-                        "required": ["error"],
-                    }
-                }
-            },
-        }
-        for code, about in _ERRORS.items()
-    }
-    answer = {
-        "description": page.summary,
-        "content": {"application/json": {"schema": {"type": "object"}}},
+    parameters = [*map(_in_path, re.findall(r"\{(\w+)\}", page.path)), *in_query]
+    answer = {"description": page.summary, "content": _content({"type": "object"})}
+    return _described(page.name, page.summary, parameters, answer, _ERRORS)
+
+
+def _content(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _described(
+    name: str,
+    summary: str,
+    parameters: list[dict[str, Any]],
+    answer: Mapping[str, Any],
+    errors: Mapping[str, str],
+    **more: Any,
+) -> dict[str, Any]:
+    error = {"type": "object", "properties": {"error": _TEXT}, "required": ["error"]}
+    refusals = {
+        code: {"description": about, "content": _content(error)} for code, about in errors.items()
     }
     return {
-        "operationId": page.name,
-        "summary": page.summary,
-        "parameters": [*in_path, *in_query],
-        "responses": {"200": answer, **errors},
+        "operationId": name,
+        "summary": summary,
+        "parameters": parameters,
+        **more,
+        "responses": {"200": answer, **refusals},
     }

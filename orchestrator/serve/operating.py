@@ -17,10 +17,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from orchestrator.dispatch import run_actions
-from orchestrator.serve.links import link
+from orchestrator.serve.links import RefusedError, link
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
 from orchestrator.serve.page_request import NotThereError, names_of, run_called
-from orchestrator.serve.replies import RefusedError, answered
+from orchestrator.serve.replies import answered
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError, ObjectStoreError
 from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
@@ -42,7 +42,7 @@ _NO_BROKER = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Operator:
+class FleetOperator:
     """A handle that writes, and the broker that workers listen to."""
 
     db: Database
@@ -77,25 +77,25 @@ class _Action:
 
     title: str
     does: str  #: what happens, in a sentence
-    act: Callable[[Operator, str, Fields], _Done]
+    act: Callable[[FleetOperator, str, Fields], _Done]
 
 
-def _cancel(operator: Operator, run_id: str, _fields: Fields) -> _Done:
+def _cancel(operator: FleetOperator, run_id: str, _fields: Fields) -> _Done:
     if not run_actions.cancel(operator.db, run_id, operator.close_apart):
         return _Done("The run was over already; nothing was changed.")
     return _Done("The run is cancelled. Workers stop before their next batch.")
 
 
-def _retry(operator: Operator, run_id: str, fields: Fields) -> _Done:
+def _retry(operator: FleetOperator, run_id: str, fields: Fields) -> _Done:
     failed = fields.words.get("failed", "") not in ("", "false", "0")
     return _again(operator, run_id, failed=failed)
 
 
-def _resume(operator: Operator, run_id: str, _fields: Fields) -> _Done:
+def _resume(operator: FleetOperator, run_id: str, _fields: Fields) -> _Done:
     return _again(operator, run_id)
 
 
-def _again(operator: Operator, run_id: str, *, failed: bool = False) -> _Done:
+def _again(operator: FleetOperator, run_id: str, *, failed: bool = False) -> _Done:
     run_actions.resumable(operator.db, run_id)
     queued = run_actions.queue_again(operator.db, run_id, failed=failed)
     answer = f"{counted(queued, 'shard')} queued once more."
@@ -135,7 +135,7 @@ ACTIONS: Mapping[str, _Action] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SeenRun:
     """A run as it stands when somebody wants to act on it."""
 
     run: ListedRun
@@ -161,7 +161,7 @@ class _Seen:
         return "No shard of this run gave up, and no item failed that another try may explain."
 
 
-def operating_routes(db: Database, operator: Operator | None, forms: OwnForms) -> list[Route]:
+def operating_routes(db: Database, operator: FleetOperator | None, forms: OwnForms) -> list[Route]:
     """The forms' routes; without an operator they say that this server only reads."""
     return [
         Route(PATH, partial(_form, db, operator, forms), methods=["GET", "POST"], name="operate")
@@ -169,13 +169,16 @@ def operating_routes(db: Database, operator: Operator | None, forms: OwnForms) -
 
 
 async def _form(
-    db: Database, operator: Operator | None, forms: OwnForms, request: Request
+    db: Database, operator: FleetOperator | None, forms: OwnForms, request: Request
 ) -> Response:
     if operator is None:
         raise RefusedError(
             403, "Read-only", "This server only reads; it was started without --operate."
         )
-    name, run_id = _names(request)
+    names = names_of(request)
+    if names["action"] not in ACTIONS:
+        raise NotThereError(f"A run can be: {', '.join(ACTIONS)}.")
+    name, run_id = names["action"], names["run"]
     action = ACTIONS[name]
     seen = await run_in_threadpool(_look, db, run_id)
     scope = f"{name} {run_id}"
@@ -197,23 +200,15 @@ async def _form(
     return answered(request, "operated", document, drawing)
 
 
-def _names(request: Request) -> tuple[str, str]:
-    """The action and the run of the path; raises NotThereError."""
-    names = names_of(request)
-    if names["action"] not in ACTIONS:
-        raise NotThereError(f"A run can be: {', '.join(ACTIONS)}.")
-    return names["action"], names["run"]
-
-
-def _look(db: Database, run_id: str) -> _Seen:
+def _look(db: Database, run_id: str) -> _SeenRun:
     run = run_called(db, run_id)
     readable = browsing.texts_readable(db)
     failures = fleet_state.failures(db, run_id) if readable else None
-    return _Seen(run, runs.progress(db, run_id), failures)
+    return _SeenRun(run, runs.progress(db, run_id), failures)
 
 
 def _confirmation(
-    request: Request, forms: OwnForms, scope: str, name: str, seen: _Seen
+    request: Request, forms: OwnForms, scope: str, name: str, seen: _SeenRun
 ) -> Response:
     against = seen.against(name)
     token, cookie = forms.token(request, scope)
@@ -235,7 +230,7 @@ def _confirmation(
 
 
 def _act(
-    operator: Operator, action: _Action, name: str, user: str, run_id: str, fields: Fields
+    operator: FleetOperator, action: _Action, name: str, user: str, run_id: str, fields: Fields
 ) -> _Done:
     try:
         done = action.act(operator, run_id, fields)

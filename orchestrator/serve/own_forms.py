@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.serve.access import COOKIE as LOGIN_COOKIE
-from orchestrator.serve.access import AccessRules
-from orchestrator.serve.replies import RefusedError
+from orchestrator.serve.access import AccessRules, proof_is_good
+from orchestrator.serve.links import RefusedError
 from transexplain.store.browsing import signing_key
 from transexplain.store.database import Database
 
@@ -90,14 +90,10 @@ class OwnForms:
 
     def check(self, request: Request, action: str, token: str) -> None:
         """Raise RefusedError where this is not the token of this action and browser."""
-        until, _, proof = token.partition(".")
         browser = self._browser(request)
-        well_formed = until.isascii() and until.isdigit() and len(until) <= 12
-        if browser is None or not well_formed:
-            raise _stale()
-        expected = self._proof(request, browser, action, int(until))
-        good = hmac.compare_digest(expected.encode(), proof.encode("utf-8", "replace"))
-        if not good or int(until) <= time.time():
+        if browser is None or not proof_is_good(
+            token, partial(self._proof, request, browser, action)
+        ):
             raise _stale()
 
     def check_origin(self, request: Request) -> None:
@@ -202,15 +198,11 @@ async def _parts(headers: Headers, body: bytes) -> Fields:
         if isinstance(upload, UploadFile)
     }
     await form.close()
-    return Fields(words, files, _is_utf8(body))
-
-
-def _is_utf8(body: bytes) -> bool:
     try:
         body.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return Fields(words, files, False)
+    return Fields(words, files, True)
 
 
 async def _body(request: Request, most: int, what: str) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from orchestrator.monitoring.probes import BrokerQueues
-from orchestrator.serve.links import link, name_of
+from orchestrator.serve.links import RefusedError, link, name_of
 from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.store import browsing
 from transexplain.store.browsing import ListedRun, PlanFacts
@@ -89,12 +89,11 @@ _LONGEST = 500  #: characters of a value in a query
 _MOST = 2**31 - 1  #: the largest number in a query: a row of a dataset
 
 
-class NotThereError(Exception):
-    """No such page; `back` is the address of one that leads on, with its name."""
+class NotThereError(RefusedError):
+    """No such page."""
 
-    def __init__(self, what: str, back: tuple[str, str] = ("/", "all runs")) -> None:
-        super().__init__(what)
-        self.back = back
+    def __init__(self, text: str, back: tuple[str, str] = ("/", "all runs")) -> None:
+        super().__init__(404, "Not found", text, back)
 
 
 def names_of(request: Request) -> dict[str, str]:
@@ -114,12 +113,15 @@ def run_called(db: Database, name: str) -> ListedRun:
     return run
 
 
-class BadQueryError(Exception):
+class BadQueryError(RefusedError):
     """A value of the query cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(422, "Invalid query", text)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageContent:
     """The answer of a page: its JSON, and more that only its template draws."""
 
     document: Mapping[str, Any]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages, slow_pages
 from orchestrator.serve.drawn_pages import ALPHAS, PALETTES
-from orchestrator.serve.page_request import Answer, PageRequest
+from orchestrator.serve.page_request import PageContent, PageRequest
 from transexplain.store.ranked_items import ORDERS
 
 _ROW = "row of the dataset to go on from"
@@ -17,7 +17,7 @@ class Page:
 
     name: str  #: of its template, without the ending
     path: str
-    make: Callable[[PageRequest], Answer]
+    make: Callable[[PageRequest], PageContent]
     query: Mapping[str, str] = field(default_factory=dict)  #: parameter -> what it is
     also: tuple[str, ...] = ()  #: other paths that lead here
 

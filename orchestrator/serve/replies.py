@@ -7,18 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from orchestrator.serve import drawn_pages
+from orchestrator.serve.links import RefusedError
 
 #: key of a request's scope: whether its path wants JSON
 JSON = "transexplain.json"
-START = ("/", "all runs")
-
-
-class RefusedError(Exception):
-    """A request that is not carried out: status, title and text of the page that says why."""
-
-    def __init__(self, status: int, title: str, text: str, **headers: str) -> None:
-        super().__init__(text)
-        self.status, self.title, self.text, self.headers = status, title, text, headers
 
 
 def wants_json(request: Request) -> bool:
@@ -45,16 +37,20 @@ def answered(
     return sent(drawn_pages.html(template, **names), False)
 
 
-def problem(
-    request: Request, status: int, title: str, text: str, back: tuple[str, str], **headers: str
-) -> Response:
+def problem(request: Request, error: RefusedError) -> Response:
     """The page of an error, with a link to go on."""
     if wants_json(request):
-        return sent(drawn_pages.json_bytes({"error": text}), True, status, **headers)
+        body = drawn_pages.json_bytes({"error": error.text})
+        return sent(body, True, error.status, **error.headers)
     body = drawn_pages.html(
-        "problem", title=title, text=text, back=back, here="problem", **features_of(request)
+        "problem",
+        title=error.title,
+        text=error.text,
+        back=error.back,
+        here="problem",
+        **features_of(request),
     )
-    return sent(body, False, status, **headers)
+    return sent(body, False, error.status, **error.headers)
 
 
 def features_of(request: Request) -> dict[str, bool]:

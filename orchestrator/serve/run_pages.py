@@ -9,15 +9,15 @@ from markupsafe import Markup
 from orchestrator.serve.drawn_pages import LinePoint, line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.page_request import (
-    Answer,
     BadQueryError,
     NotThereError,
+    PageContent,
     PageRequest,
     run_called,
 )
 from orchestrator.serve.slow_pages import section_titles
-from orchestrator.serve.slow_worker import Job
-from transexplain.reports.forest import Axis, axis_around
+from orchestrator.serve.slow_worker import PageJob
+from transexplain.reports.forest import ForestAxis, axis_around
 from transexplain.reports.page import moment
 from transexplain.store import browsing, browsing_items, fleet_state, runs
 from transexplain.store.browsing import ListedRun
@@ -37,7 +37,7 @@ _FAILED = 100  #: items on a page
 _OTHERS = 30  #: runs to choose from
 
 
-def all_runs(request: PageRequest) -> Answer:
+def all_runs(request: PageRequest) -> PageContent:
     """The newest runs first, by name, model and state."""
     filters = {name: request.word(name) for name in ("name", "model", "state")}
     if filters["state"] and filters["state"] not in _STATES:
@@ -48,7 +48,7 @@ def all_runs(request: PageRequest) -> Answer:
         last = f"{shown[-1].created!r},{shown[-1].id}"
         following = link("runs", **filters, before=last)
     unfinished = [run.id for run in shown if run.state == "running"]
-    return Answer(
+    return PageContent(
         {
             "filters": filters,
             "runs": shown,
@@ -70,14 +70,14 @@ def _before(request: PageRequest) -> tuple[float, str] | None:
         raise BadQueryError(f"before must be a moment and a run's id, not {before!r}.") from None
 
 
-def one_run(request: PageRequest) -> Answer:
+def one_run(request: PageRequest) -> PageContent:
     """The verdict, the groups by both questions and by relevance, and how far the run is."""
     db, run = request.db, request.run
     result = next(iter(browsing.result_rows(db, "run_result", run.id)), None)
     verdicts = browsing.result_rows(db, "group_verdict", run.id, limit=_ROWS)
     relevance = browsing.result_rows(db, "group_result", run.id, limit=_ROWS, split_by="")
     metrics = browsing.result_rows(db, "run_metric", run.id, limit=_ROWS)
-    return Answer(
+    return PageContent(
         {
             "run": run,
             "progress": runs.progress(db, run.id),
@@ -116,7 +116,7 @@ def _sections(request: PageRequest) -> dict[str, list[tuple[str, str]]]:
     if request.slow is None or request.facts.task == "evaluation":
         return {"lacking": [], "more": []}
     titles = section_titles()
-    job = Job(kind="report", run_id=request.run.id, finished=request.run.finished)
+    job = PageJob(kind="report", run_id=request.run.id, finished=request.run.finished)
     known = request.slow.found(job, moving=False, begin=False)
     if known.pieces:
         held = {piece.name for piece in known.pieces}
@@ -162,20 +162,20 @@ def _faithful(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _by_group(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
-    groups: dict[str, list[Mapping[str, Any]]] = {}
+def _by_group(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row["group_name"], []).append(row)
     return groups
 
 
-def axis_of(rows: Sequence[Mapping[str, Any]], name: str) -> Axis:
+def axis_of(rows: Sequence[Mapping[str, Any]], name: str) -> ForestAxis:
     """An axis for a number and its interval in all these rows."""
     ends = [row[f"{name}{end}"] for row in rows for end in ("", "_low", "_high")]
     return axis_around([0.0, *(end for end in ends if end is not None)])
 
 
-def one_audit(request: PageRequest) -> Answer:
+def one_audit(request: PageRequest) -> PageContent:
     """The runs of one audit's name: how each group and each metric develops."""
     name = request.names["audit"]
     rows = browsing.trend(request.db, name, _TREND)
@@ -186,11 +186,8 @@ def one_audit(request: PageRequest) -> Answer:
         for row in rows
     }
     metrics = browsing.metric_trend(request.db, list(runs_by_id)[::-1])
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        if row["group_name"] is not None:
-            groups.setdefault(row["group_name"], []).append(row)
-    return Answer(
+    groups = _by_group([row for row in rows if row["group_name"] is not None])
+    return PageContent(
         {
             "audit": name,
             "runs": [
@@ -202,8 +199,19 @@ def one_audit(request: PageRequest) -> Answer:
         {
             "swaps": axis_of([row for some in groups.values() for row in some], "probability"),
             "most_metrics": _METRICS,
-            "group_chart": lambda rows, name: _group_chart(rows, list(runs_by_id.values()), name),
-            "metric_chart": lambda metric: _metric_chart(metric, list(runs_by_id.values())),
+            "group_chart": lambda rows, name: _chart(
+                list(runs_by_id.values()),
+                {row["id"]: row for row in rows},
+                "probability",
+                label=f"effect of swapping {name} on a probability",
+            ),
+            "metric_chart": lambda metric: _chart(
+                list(runs_by_id.values()),
+                {run_id: {"value": value} for run_id, value in metric["values"].items()},
+                "value",
+                label=_spoken(metric),
+                zero=False,
+            ),
             "latest": lambda metric: [
                 metric["values"][of] for of in runs_by_id if of in metric["values"]
             ][:2],
@@ -219,48 +227,46 @@ def _listed(metrics: Sequence[Mapping[str, Any]], run_id: str) -> dict[str, floa
     }
 
 
-def _group_chart(
-    rows: Sequence[Mapping[str, Any]], listed: Sequence[Mapping[str, Any]], name: str
+def _spoken(metric: Mapping[str, Any]) -> str:
+    words = " ".join(filter(None, (metric["name"], metric["part"], metric["target"])))
+    return words.replace("_", " ")
+
+
+def _chart(
+    listed: Sequence[Mapping[str, Any]],
+    rows: Mapping[str, Mapping[str, Any]],
+    name: str,
+    *,
+    label: str,
+    zero: bool = True,
 ) -> Markup:
-    """The effect of swapping a group, from the oldest run to the newest."""
-    known = {row["id"]: row for row in rows}
+    """A number of the runs' rows with its interval, from the oldest run to the newest."""
     points = [
         LinePoint(
             name=f"{run['id']}, {moment(run['created'])}",
-            value=row.get("probability"),
-            low=row.get("probability_low"),
-            high=row.get("probability_high"),
+            value=row.get(name),
+            low=row.get(f"{name}_low"),
+            high=row.get(f"{name}_high"),
         )
         for run in reversed(listed)
-        for row in [known.get(run["id"], {})]
+        for row in [rows.get(run["id"], {})]
     ]
-    return line_drawing(
-        points, label=f"effect of swapping {name} on a probability, from the oldest run on"
-    )
+    return line_drawing(points, label=f"{label}, from the oldest run on", zero=zero)
 
 
-def _metric_chart(metric: Mapping[str, Any], listed: Sequence[Mapping[str, Any]]) -> Markup:
-    points = [
-        LinePoint(
-            name=f"{run['id']}, {moment(run['created'])}", value=metric["values"].get(run["id"])
-        )
-        for run in reversed(listed)
-    ]
-    words = " ".join(filter(None, (metric["name"], metric["part"], metric["target"])))
-    return line_drawing(
-        points, label=f"{words.replace('_', ' ')}, from the oldest run on", zero=False
-    )
-
-
-def two_runs(request: PageRequest) -> Answer:
+def two_runs(request: PageRequest) -> PageContent:
     """The results of two runs side by side, from their result tables."""
     first, second = request.word("a"), request.word("b")
     if not (first and second):
         listed = browsing.list_page(request.db, limit=_OTHERS)
-        return Answer({"a": None, "b": None, "runs": listed}, {"first": first, "second": second})
+        return PageContent(
+            {"a": None, "b": None, "runs": listed}, {"first": first, "second": second}
+        )
     before, after = run_called(request.db, first), run_called(request.db, second)
-    verdicts = _beside(request, "group_verdict", before, after, ("group_name",))
-    return Answer(
+    ids = (before.id, after.id)
+    verdicts = browsing.side_by_side(request.db, "group_verdict", *ids, ("group_name",))
+    metrics = browsing.side_by_side(request.db, "run_metric", *ids, ("name", "target", "part"))
+    return PageContent(
         {
             "a": before,
             "b": after,
@@ -272,8 +278,8 @@ def two_runs(request: PageRequest) -> Answer:
                 if (change := _change(pair, question))["before"] != change["after"]
             ],
             "group_verdicts": verdicts,
-            "metrics": _beside(request, "run_metric", before, after, ("name", "target", "part")),
-            "entities": browsing.moved_entities(request.db, before.id, after.id, 20),
+            "metrics": metrics,
+            "entities": browsing.moved_entities(request.db, *ids, 20),
         },
         {"first": first, "second": second},
     )
@@ -308,21 +314,15 @@ def _facts(request: PageRequest, before: ListedRun, after: ListedRun) -> list[di
     ]
 
 
-def _beside(
-    request: PageRequest, table: str, before: ListedRun, after: ListedRun, key: Sequence[str]
-) -> list[dict[str, Any]]:
-    return browsing.side_by_side(request.db, table, before.id, after.id, key)
-
-
-def failures(request: PageRequest) -> Answer:
+def failures(request: PageRequest) -> PageContent:
     """Items that could not be explained, shards that gave up, and items in quarantine."""
     db, run, start = request.db, request.run, request.number("start")
     if not request.readable:
-        return Answer({"run": run, "readable": False})
+        return PageContent({"run": run, "readable": False})
     items = browsing_items.failed_page(db, run.id, start=start, limit=_FAILED + 1)
     following = items[_FAILED].index if len(items) > _FAILED else None
     shards = browsing_items.troubled_shards(db, run.id, _ROWS)
-    return Answer(
+    return PageContent(
         {
             "run": run,
             "readable": True,

@@ -19,11 +19,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from orchestrator.monitoring.probes import BrokerQueues
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
-from orchestrator.serve.live_desk import LiveDesk
-from orchestrator.serve.operating import Operator
 from transexplain.errors import InfrastructureError
 from transexplain.store.database import Database
 
@@ -67,7 +64,6 @@ class _Connection(H11Protocol):
             longest.cut()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It counts no more."""
         self.held.pop(self, None)
         super().connection_lost(exc)
 
@@ -153,25 +149,12 @@ _SPARING = _Sparing()
 _CAUSED = ("asyncio", "uvicorn.error", "orchestrator.serve.application")
 
 
-def serve_pages(  # noqa: PLR0913 - what `application` takes, and where it listens
-    db: Database,
-    rules: AccessRules,
-    *,
-    host: str,
-    port: int,
-    queue: str,
-    operator: Operator | None = None,
-    desk: LiveDesk | None = None,
-    broker: BrokerQueues | None = None,
-    reports: bool = True,
-) -> None:
+def serve_pages(db: Database, rules: AccessRules, *, host: str, port: int, **features: Any) -> None:
     """Answer until a signal; raises InfrastructureError where nothing can listen there.
 
-    `queue` and what follows it as `application` takes them.
+    The `features` are those of `application`.
     """
-    app = application(
-        *(db, rules), queue=queue, operator=operator, desk=desk, broker=broker, reports=reports
-    )
+    app = application(db, rules, **features)
     for name in _CAUSED:
         logging.getLogger(name).addFilter(_SPARING)
     try:

@@ -11,13 +11,14 @@ import signal
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from typing import Any
 
 from orchestrator.serve import slow_worker
-from orchestrator.serve.replies import RefusedError
-from orchestrator.serve.slow_worker import Job, Piece
+from orchestrator.serve.links import RefusedError
+from orchestrator.serve.slow_worker import PageJob, PagePiece
 
 log = logging.getLogger(__name__)
 
@@ -28,61 +29,91 @@ _WAITING = 8  #: jobs
 _FRESH = 30.0  #: seconds for which pieces of a run that works, and what failed, are not made again
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
-    """The state and the pieces of a job."""
+class Desk:
+    """A thread that takes tasks in turn and has a process do them; `close` ends both."""
 
-    at: float | None  #: when it was begun that made this, seconds since the epoch; None: nothing is
-    pieces: Sequence[Piece]
-    error: str | None
-    waiting: bool  #: it is being made, or made anew
-
-
-@dataclass(slots=True)
-class _Kept:
-    at: float
-    pieces: Sequence[Piece] = ()
-    error: str | None = None
-
-    @property
-    def bytes(self) -> int:
-        return sum(len(piece.packed_html) + len(piece.packed_document) for piece in self.pieces)
-
-
-class SlowDesk:
-    """Several threads may ask; `close` ends what works."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._kept: OrderedDict[Job, _Kept] = OrderedDict()
-        self._waiting: set[Job] = set()
-        self._jobs: queue.Queue[Job | None] = queue.Queue()
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: queue.Queue[Any] = queue.Queue()  #: None: the end
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._process: Any = None
         self._closed = False
 
-    def found(self, job: Job, *, moving: bool, begin: bool = True) -> Found:
+    def close(self) -> None:
+        """End the process, whatever it does, and the thread."""
+        with self._lock:
+            self._closed, thread, process = True, self._thread, self._process
+        self._tasks.put(None)
+        if process is not None:
+            process.kill()
+        if thread is not None:
+            thread.join()
+
+    def _begin_thread(self) -> None:
+        """Begin the thread at the first task; the caller has the lock."""
+        if self._thread is None:
+            name = f"{self._name}-desk"
+            self._thread = threading.Thread(target=self._main, name=name, daemon=True)
+            self._thread.start()
+
+    def _main(self) -> None:
+        # processes begun here inherit it: a Ctrl-C at the terminal is the server's
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        self._run()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _begun(self, target: Callable[..., None], *args: Any) -> Connection:
+        """The pipe to a new process, which has the other end and these arguments."""
+        context = multiprocessing.get_context("spawn")
+        pipe, theirs = context.Pipe()
+        process = context.Process(target=target, args=(theirs, *args), name=self._name, daemon=True)
+        process.start()
+        theirs.close()
+        with self._lock:
+            self._process = process
+            if self._closed:
+                process.kill()
+        return pipe
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobState:
+    """The state and the pieces of a job."""
+
+    at: float | None = None  #: when they were begun, seconds since the epoch; None: there are none
+    pieces: Sequence[PagePiece] = ()
+    error: str | None = None
+    waiting: bool = False  #: it is being made, or made anew
+
+
+class SlowDesk(Desk):
+    """Several threads may ask; `close` ends what works."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__("slow")
+        self._url = url
+        self._kept: OrderedDict[PageJob, JobState] = OrderedDict()
+        self._waiting: set[PageJob] = set()
+
+    def found(self, job: PageJob, *, moving: bool, begin: bool = True) -> JobState:
         """The pieces of a job; begins it, with `begin`, where there is nothing fresh.
 
         `moving`: its run works, so that what was made grows old. Raises RefusedError where too
         many others wait.
         """
         with self._lock:
-            kept = self._kept.get(job)
-            if kept is not None:
+            kept = self._kept.get(job, JobState())
+            if kept.at is not None:
                 self._kept.move_to_end(job)
-        passes = kept is not None and (moving or kept.error is not None)
-        if begin and (kept is None or (passes and time.time() - kept.at > _FRESH)):
+        passes = moving or kept.error is not None
+        if begin and (kept.at is None or (passes and time.time() - kept.at > _FRESH)):
             self._ask(job)
-        return Found(
-            at=None if kept is None else kept.at,
-            pieces=() if kept is None else kept.pieces,
-            error=None if kept is None else kept.error,
-            waiting=job in self._waiting,
-        )
+        return replace(kept, waiting=job in self._waiting)
 
-    def _ask(self, job: Job) -> None:
+    def _ask(self, job: PageJob) -> None:
         with self._lock:
             if job in self._waiting or self._closed:
                 return
@@ -91,38 +122,26 @@ class SlowDesk:
                     503,
                     "Too much waits",
                     "Too many others wait for what takes long; try again soon.",
-                    **{"Retry-After": "30"},
+                    headers={"Retry-After": "30"},
                 )
             self._waiting.add(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="slow-desk", daemon=True)
-                self._thread.start()
-        self._jobs.put(job)
-
-    def close(self) -> None:
-        """End the process and the thread."""
-        with self._lock:
-            self._closed, thread, process = True, self._thread, self._process
-        self._jobs.put(None)
-        if process is not None:
-            process.kill()
-        if thread is not None:
-            thread.join()
+            self._begin_thread()
+        self._tasks.put(job)
 
     def _run(self) -> None:
-        # processes begun here inherit it: a Ctrl-C at the terminal is the server's
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        while (job := self._jobs.get()) is not None and not self._closed:
+        while (job := self._tasks.get()) is not None and not self._closed:
             begun = time.time()
             try:
                 pieces = self._made(job)
             except Exception as error:  # noqa: BLE001 - no process, no memory: the next may pass
                 log.warning("%s of run %s: %s", job.kind, job.run_id, error)
                 pieces = "It could not be made; the server's log says why."
-            kept = _Kept(begun, error=pieces) if isinstance(pieces, str) else _Kept(begun, pieces)
-            self._keep(job, kept)
+            if isinstance(pieces, str):
+                self._keep(job, JobState(at=begun, error=pieces))
+            else:
+                self._keep(job, JobState(at=begun, pieces=pieces))
 
-    def _keep(self, job: Job, pieces: _Kept) -> None:
+    def _keep(self, job: PageJob, pieces: JobState) -> None:
         with self._lock:
             self._kept[job] = pieces
             self._kept.move_to_end(job)
@@ -131,29 +150,19 @@ class SlowDesk:
             self._waiting.discard(job)
 
     def _bytes(self) -> int:
-        return sum(kept.bytes for kept in self._kept.values())
+        pieces = [piece for kept in self._kept.values() for piece in kept.pieces]
+        return sum(len(piece.packed_html) + len(piece.packed_document) for piece in pieces)
 
-    def _made(self, job: Job) -> Sequence[Piece] | str:
+    def _made(self, job: PageJob) -> Sequence[PagePiece] | str:
         """The pieces, or why there are none."""
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(
-            target=slow_worker.work, args=(theirs, self._url, job), name="slow", daemon=True
-        )
-        with ours:
-            process.start()
-            theirs.close()
-            with self._lock:
-                self._process = process
-                if self._closed:
-                    process.kill()
+        with self._begun(slow_worker.work, self._url, job) as pipe:
             try:
-                if not ours.poll(_LONGEST):
+                if not pipe.poll(_LONGEST):
                     return f"It was given up after {_LONGEST / 60:g} minutes."
-                pieces: Sequence[Piece] | str = ours.recv()
+                pieces: Sequence[PagePiece] | str = pipe.recv()
                 return pieces
             except (EOFError, OSError):
                 return "The process that made it ended, for lack of memory perhaps."
             finally:
-                process.kill()
-                process.join()
+                self._process.kill()
+                self._process.join()

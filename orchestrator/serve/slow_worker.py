@@ -6,23 +6,21 @@ It reads the store as the server does, and sends pieces of pages with their JSON
 import json
 import logging
 import os
-import signal
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from orchestrator.serve.live_worker import end_with_parent
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.store.database import Database
+from workers.reader_process import follow_parent
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class PagePiece:
     """A piece of a page, compressed."""
 
     name: str
@@ -42,7 +40,7 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class PageJob:
     """The section or clusters to make."""
 
     kind: str  #: a key of `JOBS`
@@ -51,16 +49,14 @@ class Job:
     class_name: str = ""
 
 
-def work(connection: Connection, url: str, job: Job) -> None:
+def work(connection: Connection, url: str, job: PageJob) -> None:
     """Make the pieces, send them and end."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # its parent ends it
-    threading.Thread(target=end_with_parent, name="parent-watch", daemon=True).start()
+    follow_parent()
     os.nice(10)  # pages come first
     connection.send(made(url, job))
 
 
-def made(url: str, job: Job) -> list[Piece] | str:
+def made(url: str, job: PageJob) -> list[PagePiece] | str:
     """The pieces, or why there are none."""
     try:
         with Database(url, read_only=True) as db:
@@ -72,9 +68,9 @@ def made(url: str, job: Job) -> list[Piece] | str:
         return "The server met an error of its own, which its log describes."
 
 
-def _piece(section: Mapping[str, Any]) -> Piece:
+def _piece(section: Mapping[str, Any]) -> PagePiece:
     document = json.dumps(section["document"], allow_nan=False).encode("ascii")
-    return Piece(
+    return PagePiece(
         name=section["name"],
         packed_html=zlib.compress(section["html"].encode(), 3),
         packed_document=zlib.compress(document, 3),
@@ -84,7 +80,7 @@ def _piece(section: Mapping[str, Any]) -> Piece:
 _Made = Iterable[Mapping[str, Any]]  # `name`, `html` and `document`
 
 
-def _report(db: Database, job: Job) -> _Made:
+def _report(db: Database, job: PageJob) -> _Made:
     """The sections of the report of what is saved by now."""
     from transexplain.reports.report_formats import pieces
     from transexplain.reports.summary import summarise
@@ -92,7 +88,7 @@ def _report(db: Database, job: Job) -> _Made:
     return pieces(summarise(db, job.run_id))
 
 
-def _clusters(db: Database, job: Job) -> _Made:
+def _clusters(db: Database, job: PageJob) -> _Made:
     """The clusters of a class's explanations, for the first target that explains it."""
     from transexplain.analysis.strategies.discover_strategies import discover
     from transexplain.reports.strategies_report import class_piece, strategy_report
@@ -112,7 +108,7 @@ def _clusters(db: Database, job: Job) -> _Made:
 
 
 CLUSTERED = 1_000  #: items of a class, at most
-JOBS: Mapping[str, Callable[[Database, Job], _Made]] = {
+JOBS: Mapping[str, Callable[[Database, PageJob], _Made]] = {
     "report": _report,
     "clusters": _clusters,
 }

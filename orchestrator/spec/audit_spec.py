@@ -28,7 +28,7 @@ from orchestrator.spec.groups_section import (
 from orchestrator.spec.method_section import ExplainSection, MethodOption, MethodSection
 from orchestrator.spec.privacy_section import RedactSection, privacy_plan
 from orchestrator.spec.spec_document import (
-    Section,
+    SpecSection,
     absolute_path,
     apply_overrides,
     as_texts,
@@ -39,7 +39,7 @@ from orchestrator.spec.spec_document import (
 from transexplain.errors import ConfigurationError
 from transexplain.files import remote_files
 from transexplain.files.paths import AnyPath
-from transexplain.methods.learned_facts import LEARNED, read_facts
+from transexplain.methods.explainer_files import explainer_facts, is_learned
 from transexplain.methods.method_table import explainer_of
 from transexplain.store.sink_files import RUN
 from transexplain.types.dataset_labels import BY_INDEX
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
 
 
-class QueueSection(Section):
+class QueueSection(SpecSection):
     """The place of the run among others that want workers."""
 
     priority: int = Field(
@@ -82,7 +82,7 @@ class QueueSection(Section):
         return QueuePlace(priority=self.priority, share=self.share, most_workers=self.most_workers)
 
 
-class PayloadSection(Section):
+class PayloadSection(SpecSection):
     """The parts of explained items that are kept, and where."""
 
     shorthand: ClassVar[str] = "form"
@@ -161,7 +161,7 @@ JoinOption = Annotated[
 ]
 
 
-class ClassificationSection(Section):
+class ClassificationSection(SpecSection):
     """A class of the user's own: the sum of some of the model's logits."""
 
     name: str
@@ -184,7 +184,7 @@ def _targets(value: Any) -> Any:
     return as_texts([value] if isinstance(value, Mapping) else value)
 
 
-class AuditSpec(Section):
+class AuditSpec(SpecSection):
     """One audit, as a person writes it."""
 
     options: ClassVar[Mapping[str, str]] = {
@@ -287,10 +287,9 @@ class AuditSpec(Section):
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The specification that `model_dump` wrote, which names every default too."""
-        left_out = {"method"} if document.get("explain") is not None else set()
-        return cls.model_validate(
-            {key: value for key, value in document.items() if key not in left_out}
-        )
+        if document.get("explain") is not None:
+            document = {key: value for key, value in document.items() if key != "method"}
+        return cls.model_validate(document)
 
     @property
     def explained_by(self) -> MethodSpec:
@@ -314,13 +313,14 @@ class AuditSpec(Section):
     def refuse_other_models(self, model: "LoadedModel") -> None:
         """Raise ConfigurationError where an explainer was trained for another model."""
         for method in (self.explained_by, *self.evaluation.named):
-            if method.name == LEARNED:
+            if is_learned(method.name):
                 where, ref = explainer_of(method.params), model.ref
-                read_facts(where).refuse(digest=ref.digest, source=ref.source, where=where)
+                facts = explainer_facts(method)
+                facts.refuse(digest=ref.digest, source=ref.source, where=where)
 
 
 #: the sections by their key, with those within behind a point
-SECTIONS: Mapping[str, type[Section]] = {
+SECTIONS: Mapping[str, type[SpecSection]] = {
     "model": ModelSection,
     "data": DataSection,
     "method": MethodSection,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 import typer
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from orchestrator.spec.spec_document import Section, absolute_if_exists, absolute_path
+from orchestrator.spec.spec_document import SpecSection, absolute_if_exists, absolute_path
 from transexplain.data import SOURCES
 from transexplain.data.file_formats import checked_delimiter, checked_encoding
 from transexplain.errors import DataSourceError, ModelLoadError, SpecError
@@ -41,7 +41,7 @@ EVALUATED_ITEMS = 200
 _OffIsFalse = BeforeValidator(lambda value: "off" if value is False else value)
 
 
-class DataSection(Section):
+class DataSection(SpecSection):
     """The items, and the meaning of their columns."""
 
     shorthand: ClassVar[str] = "source"
@@ -201,7 +201,7 @@ DeviceOption = Annotated[
 ]
 
 
-class ModelSection(Section):
+class ModelSection(SpecSection):
     """The audited model."""
 
     shorthand: ClassVar[str] = "source"

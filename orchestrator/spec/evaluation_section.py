@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, JsonValue
 
-from orchestrator.spec.method_section import absolute_params, resolved_params
-from orchestrator.spec.spec_document import Section, absolute_if_exists, from_text
+from orchestrator.spec.method_section import MethodSection
+from orchestrator.spec.spec_document import SpecSection, absolute_if_exists, from_text
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.evaluating.metrics import METRICS, curve_of, metric_facts
 from transexplain.methods import METHODS, bound, cost_of, facts_of
@@ -48,40 +48,28 @@ _IN_AUDIT = {
 }
 
 
-class EvaluatedMethodSection(Section):
+class EvaluatedMethodSection(MethodSection):
     """One row of every table of an evaluation."""
 
-    shorthand: ClassVar[str] = "name"
-
     name: str = Field(description="name of a method: docs/reference/methods.md")
-    params: dict[str, JsonValue] = Field(
-        default_factory=dict, description="parameters of the method, by name"
-    )
     label: str | None = Field(default=None, description="default: the name")
     items: int | None = Field(default=None, ge=1, description="measured on so many items")
     draws: int | None = Field(
         default=None, ge=1, description="of method random; default: 20, in an audit 1"
     )
 
-    def absolute(self) -> Self:
-        """The row with absolute paths of the files among its parameters."""
-        return self.model_copy(update={"params": absolute_params(self.name, self.params)})
-
-    def resolved(self) -> Self:
-        """The row with the absolute path of its explainer, and the sha256 of its bytes."""
-        return self.model_copy(update={"params": resolved_params(self.name, self.params)})
-
-    @property
-    def planned(self) -> EvaluatedMethod:
+    def row(self) -> EvaluatedMethod:
         """The row as a plan has it; raises ConfigurationError for a wrong method or parameter."""
-        spec = MethodSpec(name=self.name, params=self.params)
-        bound(spec)
+        bound(self.planned)
         return EvaluatedMethod(
-            label=self.label or self.name, method=spec, items=self.items, draws=self.draws or 1
+            label=self.label or self.name,
+            method=self.planned,
+            items=self.items,
+            draws=self.draws or 1,
         )
 
 
-class MetricSection(Section):
+class MetricSection(SpecSection):
     """One metric, with its parameters."""
 
     shorthand: ClassVar[str] = "name"
@@ -96,14 +84,11 @@ class MetricSection(Section):
     def absolute(self) -> Self:
         """The metric with absolute paths of the files among its parameters."""
         files = metric_facts(self.name).files
-        return self.model_copy(
-            update={
-                "params": {
-                    name: _absolute(value) if name in files and isinstance(value, str) else value
-                    for name, value in self.params.items()
-                }
-            }
-        )
+        params = {
+            name: _absolute(value) if name in files and isinstance(value, str) else value
+            for name, value in self.params.items()
+        }
+        return self.model_copy(update={"params": params})
 
     def resolved(self) -> Self:
         """The metric with parameters as a plan has them; raises ConfigurationError."""
@@ -124,7 +109,7 @@ _Row = Annotated[EvaluatedMethodSection, from_text(EvaluatedMethodSection)]
 _Metric = Annotated[MetricSection, from_text(MetricSection)]
 
 
-class EvaluationSection(Section):
+class EvaluationSection(SpecSection):
     """The measures of explanations: by `evaluate`, and on a sample of every audit."""
 
     options: ClassVar[Mapping[str, str]] = {
@@ -178,8 +163,7 @@ class EvaluationSection(Section):
     @property
     def named(self) -> tuple[MethodSpec, ...]:
         """The methods that are named one by one."""
-        methods = () if self.methods == "all" else self.methods
-        return tuple(MethodSpec(name=method.name, params=method.params) for method in methods)
+        return () if self.methods == "all" else tuple(row.planned for row in self.methods)
 
     def of_audit(self, plan: AuditPlan) -> EvaluationPlan | None:
         """The evaluation of an audit's own method; None: none."""
@@ -190,15 +174,15 @@ class EvaluationSection(Section):
             return None
         method = EvaluatedMethod(label=plan.method.name, method=plan.method)
         methods = self._methods(plan) if self.methods else (method, *_floor([method]))
-        evaluable = [
+        evaluable = (
             target
             for target in plan.targets
             if target in ("predicted", "label") or target.startswith("class:")
-        ]
+        )
         return EvaluationPlan(
             methods=methods,
             metrics=metrics,
-            targets=tuple(evaluable[:1]) or ("predicted",),
+            targets=(next(evaluable, "predicted"),),
             items=count,
             seed=self.seed,
             confidence=self.confidence,
@@ -226,7 +210,7 @@ class EvaluationSection(Section):
         if self.methods == "all":
             methods = list(_every_method(plan))
         elif self.methods:
-            methods = [method.planned for method in self.methods]
+            methods = [method.row() for method in self.methods]
         else:
             methods = [EvaluatedMethod(label=name, method=MethodSpec(name=name)) for name in USUAL]
         _check_labels("methods", [method.label for method in methods])
@@ -250,14 +234,8 @@ class EvaluationSection(Section):
         return metrics
 
     def _usual_metrics(self, names: Sequence[str]) -> tuple[MetricSpec, ...]:
-        return tuple(
-            self._metric(
-                MetricSection(
-                    name=name, items=FEW_ITEMS if metric_facts(name).kind == "model" else None
-                )
-            )
-            for name in names
-        )
+        items = {name: FEW_ITEMS if metric_facts(name).kind == "model" else None for name in names}
+        return tuple(self._metric(MetricSection(name=name, items=items[name])) for name in names)
 
     def _metric(self, metric: MetricSection) -> MetricSpec:
         params = dict(metric.params)

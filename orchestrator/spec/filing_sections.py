@@ -1,14 +1,13 @@
 """The sections `groups.scenario` and `groups.impact`: the statements that a filing needs."""
 
 import re
-from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from orchestrator.spec.data_section import DataSection
-from orchestrator.spec.spec_document import Section, as_texts
+from orchestrator.spec.spec_document import SpecSection, as_texts
 from transexplain.data.shard_reader import value_counts
 from transexplain.errors import SpecError
 from transexplain.types.plans import DatasetRef, ImpactPlan, Scenario
@@ -38,7 +37,7 @@ Day = Annotated[
 _Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
-class ScenarioSection(Section):
+class ScenarioSection(SpecSection):
     """A harm that the audit looks for, and who does what about it."""
 
     harm: _Words = Field(description="what may happen to whom, in a sentence or two")
@@ -72,7 +71,7 @@ def _listed(value: Any) -> Any:
 Scenarios = Annotated[tuple[ScenarioSection, ...], BeforeValidator(_listed)]
 
 
-class ImpactSection(Section):
+class ImpactSection(SpecSection):
     """Selection and scoring rates by categories of people, as New York's Local Law 144 has them."""
 
     favourable: Annotated[tuple[_Words, ...], BeforeValidator(as_texts)] = Field(
@@ -125,7 +124,10 @@ class ImpactSection(Section):
 
     def check(self, data: DataSection, dataset: DatasetRef) -> None:
         """Raise SpecError where a column is not kept, or does not hold categories."""
-        for key, column in self._named():
+        for name, column in (("sex", self.sex), ("ethnicity", self.ethnicity)):
+            if column is None:
+                continue
+            key = f"groups.impact.{name}"
             data.require_kept(key, column)
             unknown = {value.strip().casefold() for value in self.unknown} | {""}
             values = {value.strip() for value in filter(None, value_counts(dataset, column))}
@@ -137,12 +139,7 @@ class ImpactSection(Section):
                     "groups.impact.unknown"
                 )
 
-    def _named(self) -> Iterator[tuple[str, str]]:
-        for name in ("sex", "ethnicity"):
-            if (column := getattr(self, name)) is not None:
-                yield f"groups.impact.{name}", column
 
-
-def _given(section: Section) -> dict[str, Any]:
+def _given(section: SpecSection) -> dict[str, Any]:
     """The given keys of a section; the plan's record has the defaults."""
     return {name: value for name, value in section if value is not None}

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.filing_sections import ImpactSection, Scenarios
-from orchestrator.spec.spec_document import Section, absolute_path, as_texts
+from orchestrator.spec.spec_document import SpecSection, absolute_path, as_texts
 from transexplain.analysis.groups.entity_recogniser import (
     absolute_recogniser,
     planned_recogniser,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from transexplain.analysis.groups.lexicon import Pair
 
 
-class PracticalSection(Section):
+class PracticalSection(SpecSection):
     """The smallest differences that matter; a number by itself is that in logits."""
 
     shorthand: ClassVar[str] = "logit"
@@ -100,7 +100,7 @@ ReferenceOption = Annotated[
 ]
 
 
-class GroupsSection(Section):
+class GroupsSection(SpecSection):
     """Entity groups whose relevance is compared."""
 
     shorthand: ClassVar[str] = "lexicon"
@@ -284,6 +284,7 @@ class GroupsSection(Section):
         """
         if self.slice is not None:
             data.require_kept("groups.slice", self.slice)
+        columns = self.columns
         return {
             "groups": groups,
             "lexicons": self._files(),
@@ -293,7 +294,7 @@ class GroupsSection(Section):
                 ambiguous=self.ambiguous,
                 case=self.case,
                 match=self.match,
-                column=self._planned_columns(),
+                column=(columns if len(columns) > 1 else columns[0] if columns else None),
             ),
             "reference": self.reference,
             "intersections": self.intersections,
@@ -346,30 +347,16 @@ class GroupsSection(Section):
         pairs = self.pairs
         if pairs is None:
             terms = {term for group in groups for term in group.terms}
-            return _fitting(
-                (pair for pair in load_pairs(SHIPPED) if terms.issuperset(pair)), groups
-            )
+            fitting: list[Pair] = []
+            for pair in filter(terms.issuperset, load_pairs(SHIPPED)):
+                with suppress(LexiconError):  # its words cannot be swapped between the groups
+                    fitting += checked_pairs([pair], groups)
+            return tuple(fitting)
         pairs = load_pairs(_place(pairs)) if isinstance(pairs, str) else pairs
         try:
             return checked_pairs(pairs, groups)
         except LexiconError as error:
             raise SpecError(f"groups.pairs: {error}") from None
-
-    def _planned_columns(self) -> str | tuple[str, ...] | None:
-        """The columns of a plan: a single column is a text, several are a list."""
-        columns = self.columns
-        return columns if len(columns) > 1 else columns[0] if columns else None
-
-
-def _fitting(pairs: "Iterable[Pair]", groups: Sequence[EntityGroup]) -> "tuple[Pair, ...]":
-    """Those that can be swapped between the groups."""
-    from transexplain.analysis.groups.lexicon import checked_pairs
-
-    fitting: list[Pair] = []
-    for pair in pairs:
-        with suppress(LexiconError):
-            fitting += checked_pairs([pair], groups)
-    return tuple(fitting)
 
 
 def is_in(name: str, included: str) -> bool:

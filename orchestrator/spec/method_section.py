@@ -10,17 +10,17 @@ from typing import Annotated, Any, ClassVar, Self
 import typer
 from pydantic import Field, JsonValue
 
-from orchestrator.spec.spec_document import Section, absolute_if_exists
+from orchestrator.spec.spec_document import SpecSection, absolute_if_exists
 from transexplain.errors import ConfigurationError
 from transexplain.methods import bound, cost_of, facts_of, unit_of
-from transexplain.methods.learned_facts import LEARNED, as_parameters, read_facts
+from transexplain.methods.explainer_files import as_parameters, explainer_facts, is_learned
 from transexplain.methods.method_table import explainer_of
 from transexplain.types.scores import Approximation, ExactPlan, MethodSpec
 
 MethodOption = Annotated[str | None, typer.Option("--method", help="explanation method")]
 
 
-class MethodSection(Section):
+class MethodSection(SpecSection):
     """The explanation method, with its parameters."""
 
     shorthand: ClassVar[str] = "name"
@@ -45,7 +45,7 @@ class MethodSection(Section):
         return self.model_copy(update={"params": resolved_params(self.name, self.params)})
 
 
-class ExplainSection(Section):
+class ExplainSection(SpecSection):
     """A cheap method for every item, and an exact one on a sample that corrects it."""
 
     method: str = Field(description="explains every item; in logits")
@@ -68,11 +68,10 @@ class ExplainSection(Section):
 
     def absolute(self) -> Self:
         """The section with absolute paths of the files among its parameters."""
-        exact = {} if self.exact is None else absolute_params(self.exact, self.exact_params)
-        params = absolute_params(self.method, self.params)
-        return self.model_copy(
-            update={"params": params, "exact_params": exact or self.exact_params}
-        )
+        changed = {"params": absolute_params(self.method, self.params)}
+        if self.exact is not None:
+            changed["exact_params"] = absolute_params(self.exact, self.exact_params)
+        return self.model_copy(update=changed)
 
     def resolved(self) -> Self:
         """The section with the absolute path of its explainer, and the sha256 of its bytes."""
@@ -83,8 +82,14 @@ class ExplainSection(Section):
 
         Raises ConfigurationError where a method is unknown or not in logits, or both are one.
         """
-        exact = self._exact()
-        if exact.name == LEARNED:
+        if self.exact is not None:
+            exact = MethodSpec(name=self.exact, params=self.exact_params)
+        else:  # the method that the cheap one approximates
+            usual = MethodSpec()
+            if is_learned(self.method):
+                usual = explainer_facts(self.planned).teacher
+            exact = MethodSpec(name=usual.name, params={**usual.params, **self.exact_params})
+        if is_learned(exact.name):
             raise ConfigurationError(
                 "explain.exact is 'learned', which approximates another method and can correct "
                 "none; name the method that computes, such as lrp"
@@ -102,13 +107,6 @@ class ExplainSection(Section):
                 f"correct; write `method: {exact.name}` instead"
             )
         return ExactPlan(method=exact, share=self.exact_sample, seed=self.seed)
-
-    def _exact(self) -> MethodSpec:
-        """The method that is named, else the one that the cheap method approximates."""
-        if self.exact is not None:
-            return MethodSpec(name=self.exact, params=self.exact_params)
-        usual = _teacher_of(self.planned)
-        return MethodSpec(name=usual.name, params={**usual.params, **self.exact_params})
 
 
 def absolute_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,10 +128,10 @@ def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigurationError where `learned` names no explainer, or a file that is not there, is
     no explainer, or has other bytes than `sha256` says.
     """
-    if method != LEARNED:
+    if not is_learned(method):
         return dict(params)
     where = explainer_of(params)
-    read_facts(where)
+    explainer_facts(MethodSpec(name=method, params=params))
     stored, digest = as_parameters(where), params.get("sha256")
     if digest not in (None, stored["sha256"]):
         raise ConfigurationError(
@@ -145,9 +143,9 @@ def resolved_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def approximation_of(method: MethodSpec) -> Approximation | None:
     """The method that an explainer approximates; None: the method is not `learned`."""
-    if method.name != LEARNED:
+    if not is_learned(method.name):
         return None
-    facts = read_facts(explainer_of(method.params))
+    facts = explainer_facts(method)
     measured = facts.agreement
     return Approximation(
         teacher=facts.teacher.name,
@@ -157,13 +155,6 @@ def approximation_of(method: MethodSpec) -> Approximation | None:
         relative_error=measured.relative_error if measured else None,
         forwards=facts.forwards,
     )
-
-
-def _teacher_of(method: MethodSpec) -> MethodSpec:
-    """The teacher of an explainer; of any other method the default one."""
-    if method.name != LEARNED:
-        return MethodSpec()
-    return read_facts(explainer_of(method.params)).teacher
 
 
 def method_warnings(method: str, *, grouped: bool) -> Iterator[str]:

@@ -38,24 +38,13 @@ def group_fields(
     dataset: DatasetRef,
     lexicons: Iterable[EntityGroup],
 ) -> dict[str, Any]:
-    """The fields of a plan about groups; `lexicons`: the groups of the section's lexicons.
+    """The fields of a plan about groups, those that are included and those of intersections.
+
+    `lexicons` are the groups of the section's lexicons.
 
     Raises SpecError: a group comes from two places, or a key of the section names a group, family
     or column that is not there. Raises LexiconError for the files of pairs and of `second`.
     """
-    groups = _groups_of(section, data, dataset, lexicons)
-    if section is not None and section.impact is not None:
-        section.impact.check(data, dataset)
-    return {"groups": groups} if section is None else section.plan_fields(data, groups)
-
-
-def _groups_of(
-    section: GroupsSection | None,
-    data: DataSection,
-    dataset: DatasetRef,
-    lexicons: Iterable[EntityGroup],
-) -> tuple[EntityGroup, ...]:
-    """The groups of lexicons and data, narrowed to those that are included, and meetings."""
     columns = section.columns if section else ()
     of_texts = (*lexicons, *_marked(data, dataset))
     _check_families(columns, of_texts)
@@ -68,7 +57,7 @@ def _groups_of(
             "one"
         )
     if section is None:
-        return groups
+        return {"groups": groups}
     if section.recogniser is not None and dataset.modality != "text":
         raise SpecError(f"groups.recogniser reads texts, and the data are {dataset.modality}s")
     for included in section.include:
@@ -79,7 +68,9 @@ def _groups_of(
     groups = tuple(group for group in groups if section.includes(group.name))
     groups = (*groups, *_meetings(section, groups))
     _check_reference(section.reference, [group.name for group in groups])
-    return groups
+    if section.impact is not None:
+        section.impact.check(data, dataset)
+    return section.plan_fields(data, groups)
 
 
 def _check_families(columns: Sequence[str], groups: Iterable[EntityGroup]) -> None:
@@ -203,7 +194,7 @@ _LARGE = 500_000_000  #: parameters from which on one further set is enough to h
 
 
 @dataclass(slots=True)
-class _Seen:
+class _SeenMentions:
     """Mentions in the first rows of the data."""
 
     with_mention: int = 0  #: items whose text mentions a group
@@ -263,7 +254,7 @@ def check_plan(
 
 
 def _swap_shares(
-    plan: AuditPlan, seen: _Seen, rows: int, least: int, budget: float
+    plan: AuditPlan, seen: _SeenMentions, rows: int, least: int, budget: float
 ) -> dict[str, float]:
     """Group -> share of its texts in which the mention is swapped; empty where none can be.
 
@@ -290,8 +281,8 @@ def _draws(parameters: int) -> int:
     return DRAWS if parameters <= _LARGE else 1
 
 
-def _seen(plan: AuditPlan, rows: int) -> _Seen:
-    finder, seen, words = EntityFinder(plan), _Seen(), CandidateCounts(plan)
+def _seen(plan: AuditPlan, rows: int) -> _SeenMentions:
+    finder, seen, words = EntityFinder(plan), _SeenMentions(), CandidateCounts(plan)
     seen.words = words if words.is_needed else None
     named = {group.name for group in plan.groups}
     read_rows = read_shard(plan.dataset, Shard(index=0, start=0, stop=rows))
@@ -325,7 +316,24 @@ def _seen(plan: AuditPlan, rows: int) -> _Seen:
 def lexicon_warnings(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
     """Warnings about the names of the lexicon."""
     yield from _shared_names(plan)
-    yield from _shared_pieces(plan, model)
+    pieces = {
+        group.name: [_pieces(term, model) for term in group.terms[:_NAMES_READ]]
+        for group in plan.groups
+        if group.terms and plan.model.modality == "text"
+    }
+    known: set[frozenset[str]] = set()
+    for group, reference in references_of(plan.reference, pieces).items():
+        others = {piece for name in reference.groups for term in pieces[name] for piece in term}
+        cut = [piece for piece in pieces[group] if len(piece) > 1]
+        shared = sum(bool(piece & others) for piece in cut)
+        key = frozenset((group, reference.name))
+        if len(cut) > len(pieces[group]) / 2 and shared > len(cut) / 2 and key not in known:
+            known.add(key)
+            yield (
+                f"{shared} of {len(pieces[group])} names of {group} share word pieces with names "
+                f"of {reference.name}: what such a piece adds is not the name's alone, so read "
+                "what swaps say before relevance"
+            )
 
 
 def _shared_names(plan: AuditPlan) -> Iterator[str]:
@@ -350,32 +358,6 @@ def _shared_names(plan: AuditPlan) -> Iterator[str]:
         f"{named}: {its} for both and hide what sets them apart. Give each name to one group, or "
         "leave it out of the lexicon"
     )
-
-
-def _shared_pieces(plan: AuditPlan, model: "LoadedModel") -> Iterator[str]:
-    """Warnings of groups whose names are made of the same word pieces as their reference's.
-
-    A piece carries relevance of its own: names that share pieces seem to add what other names do,
-    whether or not they move the answer.
-    """
-    pieces = {
-        group.name: [_pieces(term, model) for term in group.terms[:_NAMES_READ]]
-        for group in plan.groups
-        if group.terms and plan.model.modality == "text"
-    }
-    known: set[frozenset[str]] = set()
-    for group, reference in references_of(plan.reference, pieces).items():
-        others = {piece for name in reference.groups for term in pieces[name] for piece in term}
-        cut = [piece for piece in pieces[group] if len(piece) > 1]
-        shared = sum(bool(piece & others) for piece in cut)
-        key = frozenset((group, reference.name))
-        if len(cut) > len(pieces[group]) / 2 and shared > len(cut) / 2 and key not in known:
-            known.add(key)
-            yield (
-                f"{shared} of {len(pieces[group])} names of {group} share word pieces with names "
-                f"of {reference.name}: what such a piece adds is not the name's alone, so read "
-                "what swaps say before relevance"
-            )
 
 
 def _pieces(term: str, model: "LoadedModel") -> frozenset[str]:

@@ -7,12 +7,12 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from orchestrator.spec.data_section import DataSection
-from orchestrator.spec.spec_document import Section
+from orchestrator.spec.spec_document import SpecSection
 from transexplain.errors import SpecError
 from transexplain.types.plans import AuditPlan, PrivacyPlan, StoreText
 
 
-class RedactSection(Section):
+class RedactSection(SpecSection):
     """The function that blanks parts of texts; its file lies in the specification's folder."""
 
     shorthand: ClassVar[str] = "function"
@@ -48,11 +48,11 @@ def privacy_plan(
         SpecError: the data or a recogniser name entities, which the tables need and the setting
             would take away.
     """
+    if store_text == "full" and redact is None:
+        return None
     from transexplain.auditing.text_redaction import TextKey
     from transexplain.text.privacy import load_hook
 
-    if store_text == "full" and redact is None:
-        return None
     if redact is not None:
         load_hook(redact.function, redact.file or "", redact.sha256 or "")
     named = {"data.spans": data.spans, "groups.recogniser": recogniser}

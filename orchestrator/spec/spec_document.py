@@ -49,7 +49,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield from _kinds(part)
 
 
-class Section(Strict):
+class SpecSection(Strict):
     """A part of a specification: what a person may write there, and what becomes of it."""
 
     #: the key that a bare text stands for: `model: path` is `model: {source: path}`
@@ -68,15 +68,15 @@ class Section(Strict):
         """
         return self._each(methodcaller("resolved"))
 
-    def _each(self, change: "Callable[[Section], Section]") -> Self:
+    def _each(self, change: "Callable[[SpecSection], SpecSection]") -> Self:
         """The section with `change` applied to every section in it."""
-        inner = {name: value for name, value in self if isinstance(value, Section)}
+        inner = {name: value for name, value in self if isinstance(value, SpecSection)}
         changed = {name: change(value) for name, value in inner.items()}
         changed = {name: value for name, value in changed.items() if value is not inner[name]}
         return self.model_copy(update=changed) if changed else self
 
 
-def from_text(section: type[Section]) -> BeforeValidator:
+def from_text(section: type[SpecSection]) -> BeforeValidator:
     """Let a bare text stand for a section with its shorthand key."""
     key = section.shorthand
     return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
@@ -105,9 +105,9 @@ def absolute_if_exists(source: str) -> str:
     return absolute_path(source) if local_path(source).exists() else source
 
 
-Spec = TypeVar("Spec", bound=Section)
+Spec = TypeVar("Spec", bound=SpecSection)
 #: the sections of a specification by their key
-Sections = Mapping[str, type[Section]]
+Sections = Mapping[str, type[SpecSection]]
 
 
 def read_document(path: AnyPath, what: str, begins: str) -> dict[str, Any]:

@@ -5,26 +5,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_audits import aggregate_of, shard_results
-from tiny_audit import make_audit
+from local_audits import aggregate_of, prepared_tiny, shard_results
 
-from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.analysis.groups.prediction_powered import ExactSample
 from transexplain.auditing import shard_controls
-from transexplain.settings import Settings
 from transexplain.types.scores import ExactPlan, MethodSpec
 
 MIXED = {"method": "gradient-x-input", "exact_sample": 0.5}
 
 
-def prepare(folder: Path, **keys: object) -> Prepared:
-    more = ("evaluation.items=0", "model.dtype=float64", "groups.check=0")
-    spec = load_spec(make_audit(folder, explain=MIXED, **keys), settings=more)
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
+def prepare(folder: Path, **keys: object) -> PreparedAudit:
+    return prepared_tiny(folder, "model.dtype=float64", "groups.check=0", explain=MIXED, **keys)
 
 
-def sample_of(prepared: Prepared, shards: int = 1) -> ExactSample:
+def sample_of(prepared: PreparedAudit, shards: int = 1) -> ExactSample:
     return aggregate_of(prepared, shards).checked.exact
 
 

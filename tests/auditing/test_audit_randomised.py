@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from local_audits import aggregate_of, shard_results
+from local_audits import aggregate_of, prepared_tiny, shard_results
 from tiny_audit import make_audit
 
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from orchestrator.spec.planned_groups import _draws
 from transexplain.analysis.groups.entity_totals import EntityTotals
@@ -25,13 +25,11 @@ from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.items import ItemFailure
 
 
-def prepare(folder: Path, *settings: str, **keys: object) -> Prepared:
-    more = ("evaluation.items=0", "model.dtype=float64", *settings)
-    spec = load_spec(make_audit(folder, **keys), settings=more)
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
+def prepare(folder: Path, *settings: str) -> PreparedAudit:
+    return prepared_tiny(folder, "model.dtype=float64", *settings)
 
 
-def totals_of(prepared: Prepared, shards: int = 1) -> RandomisedTotals:
+def totals_of(prepared: PreparedAudit, shards: int = 1) -> RandomisedTotals:
     return aggregate_of(prepared, shards).checked.randomised
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from local_audits import aggregate_of, audited_in, prepared_in
+from gallery import prepare
+from local_audits import aggregate_of, audited_in
 from PIL import Image
 from region_pictures import BLUE, RED, make_region_audit
 
 from orchestrator.gate import judge
 from orchestrator.gate.policy import Policy
-from orchestrator.plan import Prepared
+from orchestrator.plan import PreparedAudit
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
 from transexplain.auditing.region_hiding import (
@@ -34,11 +35,11 @@ from transexplain.types.plans import Shard
 LEFT = Annotation(group=RED, entity="", box=(0.0, 0.0, 0.5, 1.0))
 
 
-def observed(prepared: Prepared, cuts: tuple[int, ...] = ()) -> list[HiddenRegion]:
+def observed(prepared: PreparedAudit, cuts: tuple[int, ...] = ()) -> list[HiddenRegion]:
     return sorted(aggregate_of(prepared, cuts=cuts).checked.regions)
 
 
-def explained(prepared: Prepared, *annotations: Annotation) -> Explained:
+def explained(prepared: PreparedAudit, *annotations: Annotation) -> Explained:
     [item] = read_shard(prepared.plan.dataset, Shard(index=0, start=0, stop=1))
     assert isinstance(item, Item)
     request = Request.from_plan(prepared.plan)
@@ -46,7 +47,7 @@ def explained(prepared: Prepared, *annotations: Annotation) -> Explained:
     return done
 
 
-def noted(prepared: Prepared, *annotations: Annotation) -> list[Item]:
+def noted(prepared: PreparedAudit, *annotations: Annotation) -> list[Item]:
     regions = RegionCheck(prepared.plan)
     regions.consider(explained(prepared, *annotations))
     return list(regions.items)
@@ -55,7 +56,7 @@ def noted(prepared: Prepared, *annotations: Annotation) -> list[Item]:
 @pytest.mark.exhaustive
 def test_changes_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every picture made and answered again by hand."""
-    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, slice="at"))
+    prepared = prepare(make_region_audit(tmp_path, slice="at"), tmp_path)
     plan, model = prepared.plan, prepared.model
     found = observed(prepared)
     assert len(found) == 32, "a third of 24 pictures has two regions, the others one"
@@ -119,14 +120,14 @@ def test_a_model_that_sees_the_region_has_an_effect_and_another_none(tmp_path: P
 
 
 def test_any_cut_into_shards_hides_the_same(tmp_path: Path) -> None:
-    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, check=8))
+    prepared = prepare(make_region_audit(tmp_path, check=8), tmp_path)
     assert prepared.plan.check is not None and 0 < prepared.plan.check.share < 1
     whole, parts = observed(prepared), observed(prepared, (0, 5, 6, 17, 24))
     assert 0 < len(whole) < 32
     for one, other in zip(whole, parts, strict=True):
         assert np.array(other.hidden) == pytest.approx(np.array(one.hidden), abs=1e-9)
-        assert replace(other, hidden=(), log_odds=()) == replace(one, hidden=(), log_odds=())
         assert other.log_odds == pytest.approx(one.log_odds, abs=1e-9)
+        assert replace(other, hidden=one.hidden, log_odds=one.log_odds) == one
 
 
 @pytest.mark.exhaustive
@@ -165,7 +166,7 @@ def test_masks_of_any_size_mark_the_same_as_boxes() -> None:
 
 
 def test_regions_that_cannot_be_hidden_are_left_out(tmp_path: Path) -> None:
-    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, items=6))
+    prepared = prepare(make_region_audit(tmp_path, items=6), tmp_path)
     empty = Annotation(group=RED, entity="", mask=np.zeros((24, 24), dtype=bool))
     whole = Annotation(group=RED, entity="", mask=np.ones((3, 3), dtype=bool))
     thin = replace(LEFT, box=(0.5, 0.0, 0.501, 1.0))
@@ -179,7 +180,7 @@ def test_regions_that_cannot_be_hidden_are_left_out(tmp_path: Path) -> None:
 
 
 def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
-    prepared = prepared_in(tmp_path, make_region_audit(tmp_path, items=6))
+    prepared = prepare(make_region_audit(tmp_path, items=6), tmp_path)
     regions, done = RegionCheck(prepared.plan), explained(prepared, LEFT, replace(LEFT, group=BLUE))
     regions.consider(done)
     ends = [done] * 6

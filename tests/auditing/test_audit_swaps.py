@@ -11,32 +11,30 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from local_audits import aggregate_of
+from local_audits import aggregate_of, prepared_tiny
 from plain_records import new_plan
 from tiny_audit import make_audit
 from tiny_models import wordpiece
 from torch import Tensor, nn
 
 import transexplain as te
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.mention_ablation import ablations_of
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.analysis.groups.word_pieces import pieces
-from transexplain.auditing.explained_shard import explain_shard
 from transexplain.auditing.mention_changes import (
     CandidateCheck,
     SwapCheck,
-    _Lexicon,
+    _GroupNames,
     _swaps,
     _with_case_of,
     without,
 )
 from transexplain.data.shard_reader import read_shard
-from transexplain.explaining.item_loop import Silent
 from transexplain.methods import bound
 from transexplain.settings import Settings
 from transexplain.types.items import EntityGroup, Item
@@ -44,36 +42,31 @@ from transexplain.types.pairs import edited
 from transexplain.types.plans import CandidateWord, CheckPlan, ModelRef, Shard
 
 
-def prepare(folder: Path, *settings: str) -> Prepared:
-    spec = load_spec(make_audit(folder), settings=("evaluation.items=0", *settings))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
-
-
-def observed(prepared: Prepared, cuts: tuple[int, ...] = ()) -> list[Observation]:
+def observed(prepared: PreparedAudit, cuts: tuple[int, ...] = ()) -> list[Observation]:
     return sorted(aggregate_of(prepared, cuts=cuts).checked.observations)
 
 
 @pytest.mark.exhaustive
 def test_the_plan_samples_about_as_many_texts_of_every_group_as_requested(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=5", "groups.budget=0")
+    prepared = prepared_tiny(tmp_path, "groups.check=5", "groups.budget=0")
     check = prepared.plan.check
     assert check is not None and set(check.swaps) == {"things", "praise"}
     assert all(0 < share < 1 for share in check.swaps.values())
     own = Counter(one.group for one in observed(prepared) if one.own)
     assert all(1 <= own[group] <= 10 for group in check.swaps)
-    generous = prepare(tmp_path, "groups.check=5", "groups.budget=10").plan.check
+    generous = prepared_tiny(tmp_path, "groups.check=5", "groups.budget=10").plan.check
     assert generous is not None and set(generous.swaps.values()) == {1.0}
     wide = ("groups.check=1", "groups.budget=10", "groups.practical.logit=2")
-    enough = prepare(tmp_path, *wide).plan.check
+    enough = prepared_tiny(tmp_path, *wide).plan.check
     assert enough is not None and max(enough.swaps.values()) < 0.5, "more would settle nothing"
-    assert prepare(tmp_path, "groups.check=0").plan.check is None
+    assert prepared_tiny(tmp_path, "groups.check=0").plan.check is None
     assert not observed(replace(prepared, plan=replace(prepared.plan, check=None)))
 
 
 @pytest.mark.exhaustive
 def test_answers_are_those_of_the_model_itself(tmp_path: Path) -> None:
     """Every changed text answered again by hand, from the words that it must have."""
-    prepared = prepare(tmp_path, "groups.check=1000", "model.dtype=float64")
+    prepared = prepared_tiny(tmp_path, "groups.check=1000", "model.dtype=float64")
     plan, model = prepared.plan, prepared.model
     found = observed(prepared)
     items = {
@@ -99,7 +92,7 @@ def test_answers_are_those_of_the_model_itself(tmp_path: Path) -> None:
 
 
 def test_a_text_is_read_with_names_of_both_sides(tmp_path: Path) -> None:
-    found = observed(prepare(tmp_path, "groups.check=1000", "groups.reference=praise"))
+    found = observed(prepared_tiny(tmp_path, "groups.check=1000", "groups.reference=praise"))
     for document in {one.document for one in found}:
         names = [(one.group, one.entity) for one in found if one.document == document]
         assert len(set(names)) == len(names), "no name stands twice"
@@ -110,7 +103,7 @@ def test_a_text_is_read_with_names_of_both_sides(tmp_path: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=20", "model.dtype=float64")
+    prepared = prepared_tiny(tmp_path, "groups.check=20", "model.dtype=float64")
     whole = observed(prepared)
     parts = observed(prepared, (0, 7, 8, 21, 40))
     keys = [(one.document, one.group, one.entity, one.own) for one in whole]
@@ -119,7 +112,9 @@ def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
         assert other.log_odds == pytest.approx(one.log_odds, abs=1e-9)
 
 
-def drawn(plan_groups: dict[str, tuple[str, ...]], prepared: Prepared, match: Match) -> set[str]:
+def drawn(
+    plan_groups: dict[str, tuple[str, ...]], prepared: PreparedAudit, match: Match
+) -> set[str]:
     groups = tuple(EntityGroup(name=name, terms=of) for name, of in plan_groups.items())
     plan = replace(prepared.plan, groups=groups, reference=None)
     swaps = SwapCheck(plan, replace(plan.check, counts={}))
@@ -132,7 +127,7 @@ def drawn(plan_groups: dict[str, tuple[str, ...]], prepared: Prepared, match: Ma
 
 
 def test_replacements_are_of_the_same_family_in_any_number_of_pieces(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=1000")
+    prepared = prepared_tiny(tmp_path, "groups.check=1000")
     terms = {
         "country/high": ("Greece", "Chad"),
         "country/low": ("Chad", "Papua New Guinea", "Mali"),
@@ -144,7 +139,7 @@ def test_replacements_are_of_the_same_family_in_any_number_of_pieces(tmp_path: P
 
 
 def test_plurals_agree_where_a_lexicon_has_both_forms(tmp_path: Path) -> None:
-    lexicon = _Lexicon(EntityGroup(name="n", terms=("german", "germans", "James")), {})
+    lexicon = _GroupNames(EntityGroup(name="n", terms=("german", "germans", "James")), {})
     assert lexicon.agrees("germans", "Poles") and not lexicon.agrees("germans", "Pole")
     assert not lexicon.agrees("german", "Poles")
     assert lexicon.agrees("James", "Maria") and lexicon.agrees("James", "Thomas")
@@ -154,7 +149,7 @@ def test_every_mention_of_the_entity_is_replaced() -> None:
     text = "Ann came. ANN left; Anna stayed, said ann."
     places = [(0, 3), (10, 13), (38, 41)]
     matches = [Match(group="g", entity="Ann", surface=text[a:b], start=a, end=b) for a, b in places]
-    lexicon = _Lexicon(EntityGroup(name="h", terms=("Maria Luz",)), {})
+    lexicon = _GroupNames(EntityGroup(name="h", terms=("Maria Luz",)), {})
     changed, _ = edited(text, None, _swaps(matches, ("Maria Luz",), lexicon))
     assert changed == "Maria Luz came. MARIA LUZ left; Anna stayed, said maria luz."
 
@@ -172,11 +167,6 @@ def test_every_mention_of_the_entity_is_replaced() -> None:
 )
 def test_capitals_are_those_of_what_is_replaced(term: str, surface: str, shown: str) -> None:
     assert _with_case_of(surface, term) == shown
-
-
-def test_one_group_has_nobody_to_swap_with(tmp_path: Path) -> None:
-    check = prepare(tmp_path, "groups.include=[things]").plan.check
-    assert check is not None and not check.swap, "its mentions can still be removed"
 
 
 # ---- words that a lexicon may lack: what replaces them, and what is left without
@@ -244,7 +234,7 @@ class DependsOn(nn.Module):
         return seen.sum(1) + torch.tensor([1.0, 0.0, 0.0])
 
 
-def prepare_texts(folder: Path, texts: list[str], *settings: str) -> Prepared:
+def prepare_texts(folder: Path, texts: list[str], *settings: str) -> PreparedAudit:
     spec = make_audit(folder)
     (folder / "texts.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in texts))
     settings = ("evaluation.items=0", "groups.check=1000", *settings)
@@ -254,7 +244,7 @@ def prepare_texts(folder: Path, texts: list[str], *settings: str) -> Prepared:
     return replace(prepared, model=model)
 
 
-def checked_of(prepared: Prepared) -> ControlResults:
+def checked_of(prepared: PreparedAudit) -> ControlResults:
     return aggregate_of(prepared).checked
 
 
@@ -278,9 +268,9 @@ def test_an_answer_that_hangs_on_one_word_flips_without_it(tmp_path: Path) -> No
 @pytest.mark.parametrize("method", ["occlusion", "integrated-gradients", "rollout", "saliency"])
 def test_the_model_runs_once_per_ablation_for_every_method(tmp_path: Path, method: str) -> None:
     settings = (f"method.name={method}", "groups.check=1000", "targets=[predicted]")
-    prepared = prepare(tmp_path, *settings, "model.dtype=float64")
+    prepared = prepared_tiny(tmp_path, *settings, "model.dtype=float64")
     by_method = {(r.item_id, r.group): r for r in checked_of(prepared).ablations}
-    lrp = prepare(tmp_path, *settings[1:], "model.dtype=float64")
+    lrp = prepared_tiny(tmp_path, *settings[1:], "model.dtype=float64")
     assert len(by_method) > 15
     for one in checked_of(lrp).ablations:
         other = by_method[one.item_id, one.group]
@@ -308,7 +298,7 @@ def test_one_group_is_enough(tmp_path: Path) -> None:
 
 
 def test_without_samples_or_mentions_there_are_no_ablations(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=0")
+    prepared = prepared_tiny(tmp_path, "groups.check=0")
     assert prepared.plan.check is None
     assert checked_of(prepared).to_json() == ControlResults().to_json()
     nobody = prepare_texts(tmp_path, ["a e", "e e"])
@@ -318,13 +308,9 @@ def test_without_samples_or_mentions_there_are_no_ablations(tmp_path: Path) -> N
 
 @pytest.mark.exhaustive
 def test_ablations_are_sampled_by_row_alone(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.check=12", "model.dtype=float64")
+    prepared = prepared_tiny(tmp_path, "groups.check=12", "model.dtype=float64")
     whole = sorted(checked_of(prepared).ablations)
-    parts = ControlResults()
-    for index, (start, stop) in enumerate([(0, 5), (5, 6), (6, 33), (33, 40)]):
-        shard = Shard(index=index, start=start, stop=stop)
-        done = explain_shard(prepared.plan, shard, prepared.model, observer=Silent())
-        parts.merge(ShardAggregate.from_json(done.aggregate).checked)
+    parts = aggregate_of(prepared, cuts=(0, 5, 6, 33, 40)).checked
     assert len(whole) > 4
     for one, other in zip(whole, sorted(parts.ablations), strict=True):
         exact = replace(other, change=one.change, relevance=one.relevance)

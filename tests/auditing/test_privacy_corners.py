@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from attribution_rows import rows_of_run, write_rows
+from gallery import Audit, run_audit
 from secret_texts import FAILED_SECRET, KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
 from test_privacy_store import found, run
-from verified_runs import Run, failed
+from verified_runs import failed
 
-from orchestrator.dispatch.local import run_here, run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from orchestrator.spec import load_spec
@@ -53,15 +54,11 @@ def many(folder: Path) -> None:
     path.write_text(path.read_text() * 3)
 
 
-def made(folder: Path, task: str = "audit", **keys: Any) -> Run:
+def made(folder: Path, task: str = "audit", **keys: Any) -> Audit:
     """As `run` of the store's tests, of another task or with more items."""
-    settings, spec = settings_of(folder), load_spec(secret_audit(folder, **keys))
+    spec = secret_audit(folder, **keys)
     many(folder)
-    prepared = prepare_audit(spec, settings, task)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, 1, model=prepared.model)
-    return Run(folder=folder, url=settings.database_url, id=run_id)
+    return run_audit(spec, folder, task=task)
 
 
 def test_strategies_of_hashed_words_are_made_of_the_same_relevance(tmp_path: Path) -> None:
@@ -152,7 +149,7 @@ def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
         assert runs.progress(db, run_id).items_done == len(rows)
         assert found([render_html(summarise(db, run_id)).encode()]) == set()
     assert found(stored_strings(settings.database_url)) == set()
-    assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
+    assert failed(Audit(tmp_path, (run_id,)).checks()) == []
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
@@ -192,19 +189,16 @@ def marked_audit(folder: Path) -> Path:
 
 
 def test_entities_that_the_data_mark_are_stored_as_hashes(tmp_path: Path) -> None:
-    settings = settings_of(tmp_path)
-    prepared = prepare_audit(load_spec(marked_audit(tmp_path)), settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, 1, model=prepared.model)
-        mentions = list(results.iter_mentions(db, run_id))
-        assert found([render_html(summarise(db, run_id)).encode()]) == set()
+    audit = run_audit(marked_audit(tmp_path), tmp_path)
+    with audit.open() as db:
+        mentions = list(results.iter_mentions(db, audit.id))
+        assert found([render_html(summarise(db, audit.id)).encode()]) == set()
     people = [one for one in mentions if one.group == "people"]
     assert people and {len(one.entity) for one in people} == {12}
     assert len({one.entity for one in people}) == 1
-    assert found(stored_strings(settings.database_url)) == set()
-    assert not any(b"a letter" in cell for cell in stored_strings(settings.database_url))
-    assert failed(Run(folder=tmp_path, url=settings.database_url, id=run_id).checks()) == []
+    assert found(stored_strings(audit.url)) == set()
+    assert not any(b"a letter" in cell for cell in stored_strings(audit.url))
+    assert failed(audit.checks()) == []
 
 
 @pytest.mark.postgres

@@ -10,7 +10,7 @@ from plain_records import new_plan
 
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.text_redaction import Guard, guard_of
+from transexplain.auditing.text_redaction import TextGuard, guard_of
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.text.privacy import MODULES, hook_file, load_hook, spans_by
@@ -110,7 +110,7 @@ def test_a_file_beside_the_specification_is_run_wherever_the_plan_goes(tmp_path,
     stored = plan_from_json(plan_to_json(plan_of(found)))
     monkeypatch.chdir("/")
     guard = guard_of(stored)
-    assert isinstance(guard, Guard)
+    assert isinstance(guard, TextGuard)
     hook = load_hook("ours:names", found.redact_file, found.redact_sha256)
     assert spans_by(hook, "abc") == ((0, 2),)
     assert "ours" not in sys.modules

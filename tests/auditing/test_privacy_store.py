@@ -9,18 +9,15 @@ from typing import Any
 
 import pytest
 from everyday import only
+from gallery import Audit, run_audit
 from secret_texts import KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings, unpacked
 from sqlalchemy import text as sql
-from verified_runs import Run, failed
+from verified_runs import failed
 
-from orchestrator.dispatch.local import run_local
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.reports import sql_results
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
-from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import results
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
@@ -31,17 +28,12 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY)
 
 
-def run(folder: Path, url: str = "", **keys: Any) -> Run:
+def run(folder: Path, url: str = "", **keys: Any) -> Audit:
     folder.mkdir(exist_ok=True)
-    settings = Settings(
-        database_url=url or f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(secret_audit(folder, **keys)), settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, 1, model=prepared.model)
-        assert sql_results.write(db, run_id)  # the tables for SQL are searched, too
-    return Run(folder=folder, url=settings.database_url, id=run_id)
+    audit = run_audit(secret_audit(folder, **keys), folder, url=url)
+    with audit.open(read_only=False) as db:
+        assert sql_results.write(db, audit.id)  # the tables for SQL are searched, too
+    return audit
 
 
 def found(cells: Any) -> set[str]:

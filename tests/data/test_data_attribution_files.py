@@ -1,22 +1,23 @@
 """Files of attributions made elsewhere: their columns, their bad rows, their snapshot."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from data_files import write
 from plain_records import new_plan
 
 from transexplain.data.attribution_files import (
     GivenItem,
-    Prepared,
+    PreparedImport,
     prepare_attributions,
     read_attributions,
 )
-from transexplain.data.attribution_rows import COLUMNS, AttributionColumns
+from transexplain.data.attribution_rows import COLUMNS, FileColumns
 from transexplain.errors import DataSourceError
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import DatasetSpec, ModelRef, Shard
@@ -32,18 +33,11 @@ GOOD: Mapping[str, Any] = {
 CLASSES = ClassNames(("bad", "good"))
 
 
-def write(path: Path, rows: Iterable[Mapping[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
+def prepared(path: Path, snapshots: Path, **requested: Any) -> PreparedImport:
+    return prepare_attributions(DatasetSpec(source=str(path)), FileColumns(**requested), snapshots)
 
 
-def prepared(path: str, snapshots: Path, **requested: Any) -> Prepared:
-    return prepare_attributions(
-        DatasetSpec(source=path), AttributionColumns(**requested), snapshots
-    )
-
-
-def items(found: Prepared) -> list[GivenItem | ItemFailure]:
+def items(found: PreparedImport) -> list[GivenItem | ItemFailure]:
     plan = new_plan(
         name="x",
         model=ModelRef(source="imported", classes=found.classes),
@@ -54,33 +48,40 @@ def items(found: Prepared) -> list[GivenItem | ItemFailure]:
     return list(read_attributions(plan, Shard(index=0, start=0, stop=found.dataset.rows)))
 
 
-def read(folder: Path, rows: Iterable[Mapping[str, Any]], **requested: Any) -> Any:
-    return items(prepared(write(folder / "rows.jsonl", rows), folder / "snapshots", **requested))
+def read(folder: Path, rows: Sequence[Mapping[str, Any]], **requested: Any) -> Any:
+    return items(prepared(lines(folder, rows), folder / "snapshots", **requested))
+
+
+def lines(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = "rows.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def kinds(found: Sequence[GivenItem | ItemFailure]) -> list[str]:
+    return [item.kind if isinstance(item, ItemFailure) else "" for item in found]
 
 
 def test_a_row_becomes_an_item_with_its_attribution(tmp_path: Path) -> None:
-    (one,) = read(tmp_path, [{**GOOD, "label": "bad", "author": 7}], meta=("author",))
-    assert (one.item.id, one.item.index, one.item.content) == ("0", 0, "a nice film")
-    assert (one.outcome.predicted, one.outcome.label) == ("good", "bad")
-    assert (dict(one.outcome.meta), one.outcome.logits) == ({"author": "7"}, ())
-    (printed,) = one.attributions
-    assert (printed.target, printed.class_name, printed.class_index) == ("predicted", "good", 1)
-    assert printed.relevance.tolist() == GOOD["scores"]
-    assert (printed.unit, printed.method, printed.at, printed.ledger) == (
-        "score",
-        "shap",
-        "imported",
-        None,
-    )
-    assert [(t.start, t.end, t.special, t.word) for t in printed.features] == [
+    (given,) = read(tmp_path, [{**GOOD, "label": "bad", "author": 7}], meta=("author",))
+    item, outcome, (attribution,) = given
+    assert (item.id, item.index, item.content) == ("0", 0, "a nice film")
+    assert (outcome.predicted, outcome.label, outcome.logits) == ("good", "bad", ())
+    assert outcome.meta == {"author": "7"}
+    of_class = (attribution.target, attribution.class_name, attribution.class_index)
+    assert of_class == ("predicted", "good", 1)
+    assert attribution.relevance.tolist() == GOOD["scores"]
+    made = (attribution.unit, attribution.method, attribution.at, attribution.ledger)
+    assert made == ("score", "shap", "imported", None)
+    assert [(t.start, t.end, t.special, t.word) for t in attribution.features] == [
         (0, 0, True, None),
         (0, 1, False, 0),
         (2, 6, False, 1),
         (7, 11, False, 2),
         (0, 0, True, None),
     ]
-    assert printed.logit == 1.75
-    assert "scores" in printed.notes[0]
+    assert attribution.logit == 1.75
+    assert "scores" in attribution.notes[0]
 
 
 BAD: list[tuple[str, dict[str, Any], str]] = [
@@ -126,30 +127,25 @@ def test_a_bad_row_says_why_and_costs_no_other(
     assert (bad.kind, bad.index, bad.item_id) == (kind, 1, "1")
     assert message in bad.message
     assert bad.message.startswith("row 1: ")
-    assert isinstance(before, GivenItem)
-    assert isinstance(after, GivenItem)
+    assert kinds([before, after]) == ["", ""]
 
 
 def test_lines_that_are_no_objects_cost_themselves(tmp_path: Path) -> None:
-    path = tmp_path / "rows.jsonl"
-    line = json.dumps(GOOD)
+    path, line = tmp_path / "rows.jsonl", json.dumps(GOOD)
     path.write_text(f"{line}\nnot json\n[1]\n{line}\n", encoding="utf-8")
-    found = items(prepared(str(path), tmp_path))
-    assert [getattr(one, "kind", "") for one in found] == ["", "malformed-row", "malformed-row", ""]
+    assert kinds(items(prepared(path, tmp_path))) == ["", "malformed-row", "malformed-row", ""]
 
 
 def test_classes_by_index_and_logits(tmp_path: Path) -> None:
     row = {**GOOD, "prediction": 1, "class": 0, "logits": [-1.5, 2.5], "label": "GOOD"}
-    strange = {**row, "prediction": "fine"}
-    short = {**row, "logits": [1.0]}
-    one, other, third = read(tmp_path, [row, strange, short], classes=CLASSES)
-    assert (one.outcome.predicted, one.outcome.label) == ("good", "good")
-    assert one.outcome.logits == (-1.5, 2.5)
-    (printed,) = one.attributions
-    assert (printed.target, printed.class_name, printed.class_index) == ("class:bad", "bad", 0)
-    assert (printed.logit, printed.notes) == (-1.5, ())
-    assert (other.kind, third.kind) == ("unknown-class", "length-mismatch")
-    assert "The model" in other.message
+    rows = [row, {**row, "prediction": "fine"}, {**row, "logits": [1.0]}]
+    given, *others = read(tmp_path, rows, classes=CLASSES)
+    _, outcome, (attribution,) = given
+    assert (outcome.predicted, outcome.label, outcome.logits) == ("good", "good", (-1.5, 2.5))
+    of_class = (attribution.target, attribution.class_name, attribution.class_index)
+    assert of_class == ("class:bad", "bad", 0)
+    assert (attribution.logit, attribution.notes) == (-1.5, ())
+    assert kinds(others) == ["unknown-class", "length-mismatch"]
 
 
 @pytest.mark.parametrize("given", [{}, {"prediction": "bad"}, {"logit": 0.5}])
@@ -158,21 +154,22 @@ def test_logits_in_another_order_than_the_classes_are_refused(tmp_path, given: M
     logits = [2.5, -1.5] if not given else [-1.5, 2.5]
     rows = [{**GOOD, "logits": logits, **given} for _ in range(8)]
     with pytest.raises(DataSourceError, match="8 of 8"):
-        prepared(write(tmp_path / "rows.jsonl", rows), tmp_path, classes=CLASSES)
+        prepared(lines(tmp_path, rows), tmp_path, classes=CLASSES)
 
 
 def test_up_to_one_row_in_a_hundred_may_contradict_its_logits(tmp_path: Path) -> None:
     wrong, right = ({**GOOD, "logits": one} for one in ([0.25, 0.125], [0.125, 0.25]))
     found = read(tmp_path, [wrong, *[right] * 99], classes=CLASSES)
-    assert isinstance(found[0], ItemFailure) and found[0].kind == "contradiction"
-    assert {one.outcome.predicted for one in found[1:]} == {"good"} and len(found) == 100
+    assert kinds(found) == ["contradiction", *[""] * 99]
+    assert {outcome.predicted for _, outcome, _ in found[1:]} == {"good"}
     with pytest.raises(DataSourceError, match="2 of 100"):
         read(tmp_path, [wrong, wrong, *[right] * 98], classes=CLASSES)
 
 
 def test_equal_logits_and_rounded_ones_contradict_nothing(tmp_path: Path) -> None:
     rows = [{**GOOD, "logits": [0.5, 0.5]}, {**GOOD, "logits": [-1, 2.25], "logit": 2.2504}]
-    assert [one.outcome.predicted for one in read(tmp_path, rows, classes=CLASSES)] == ["good"] * 2
+    found = read(tmp_path, rows, classes=CLASSES)
+    assert [outcome.predicted for _, outcome, _ in found] == ["good"] * 2
 
 
 def test_labels_are_mapped_whatever_their_numbers_look_like(tmp_path: Path) -> None:
@@ -180,7 +177,8 @@ def test_labels_are_mapped_whatever_their_numbers_look_like(tmp_path: Path) -> N
     mapping = {"1": "good", "0": "bad", "True": "good"}
     for classes in (None, CLASSES):
         found = read(tmp_path, rows, classes=classes, labels=mapping)
-        assert [one.outcome.label for one in found] == ["good", "good", "good", "bad", "good"]
+        labels = [outcome.label for _, outcome, _ in found]
+        assert labels == ["good", "good", "good", "bad", "good"]
 
 
 @pytest.mark.parametrize("classes", [None, CLASSES])
@@ -194,15 +192,16 @@ def test_numbers_are_the_classes_that_the_schema_of_the_file_names(
     table = pa.Table.from_pylist(rows)
     metadata = {"huggingface": json.dumps({"info": {"features": features}})}
     pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "rows.parquet")
-    (one,) = items(prepared(str(tmp_path / "rows.parquet"), tmp_path, classes=classes))
-    assert (one.outcome.predicted, one.attributions[0].class_name) == ("good", "good")
-    assert one.outcome.label == "bad"
+    (given,) = items(prepared(tmp_path / "rows.parquet", tmp_path, classes=classes))
+    _, outcome, (attribution,) = given
+    named = (outcome.predicted, attribution.class_name, outcome.label)
+    assert named == ("good", "good", "bad")
 
 
 def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
     row = {name: value for name, value in GOOD.items() if name != "prediction"}
-    (one,) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)
-    assert (one.outcome.predicted, one.attributions[0].logit) == ("bad", 3.0)
+    ((_, outcome, (attribution,)),) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)
+    assert (outcome.predicted, attribution.logit) == ("bad", 3.0)
 
 
 @pytest.mark.parametrize("target", ["contrast:a-", "contrast:-", "contrast:", "contrast:good"])
@@ -214,7 +213,7 @@ def test_a_contrast_of_no_two_classes_costs_its_row(
         tmp_path, [GOOD, {**GOOD, "class": None, "target": target}, GOOD], classes=classes
     )
     assert bad.kind == "unknown-class"
-    assert isinstance(before, GivenItem) and isinstance(after, GivenItem)
+    assert kinds([before, after]) == ["", ""]
 
 
 def test_neighbouring_rows_of_an_id_are_one_item(tmp_path: Path) -> None:
@@ -229,16 +228,18 @@ def test_neighbouring_rows_of_an_id_are_one_item(tmp_path: Path) -> None:
         {**GOOD, "id": "z", "scores": 1},
         {**GOOD, "id": "z", "scores": 2},
     ]
-    path = write(tmp_path / "rows.jsonl", rows)
-    found = prepared(path, tmp_path)
+    found = prepared(lines(tmp_path, rows), tmp_path)
     assert found.classes == ("bad", "good")
     assert found.targets == ("class:bad", "class:good", "contrast:good-bad", "praise")
     assert found.failed == 5
-    ids = {one.item.id if isinstance(one, GivenItem) else one.item_id: one for one in items(found)}
+    ids = {
+        given.item_id if isinstance(given, ItemFailure) else given[0].id: given
+        for given in items(found)
+    }
     assert list(ids) == ["x", "x#row:2", "x#row:3", "y", "row:6", "z", "z#row:8"]
-    assert [a.class_name for a in ids["x"].attributions] == ["good", "bad"]
+    assert [attribution.class_name for attribution in ids["x"][2]] == ["good", "bad"]
     assert ids["x#row:2"].kind == ids["x#row:3"].kind == "contradiction"
-    contrast, group = ids["y"].attributions
+    contrast, group = ids["y"][2]
     assert (contrast.class_index, contrast.class_name) == (None, "good-bad")
     assert (group.class_index, group.class_name) == (None, "praise")
     assert ids["row:6"].kind == "null"
@@ -268,44 +269,34 @@ def test_a_file_without_attributions_is_refused(tmp_path, row: dict[str, Any], m
 def test_columns_of_other_names(tmp_path: Path) -> None:
     row = {"review": "nice", "attr": [1.5], "span": [[0, 4]], "yhat": "good"}
     named = {"text": "review", "scores": "attr", "offsets": "span", "prediction": "yhat"}
-    (one,) = read(tmp_path, [row], named=named)
-    assert one.attributions[0].features[0].text == "nice"
-    with pytest.raises(DataSourceError, match="column 'attribute'"):
-        read(tmp_path, [row], named={**named, "scores": "attribute"})
-    with pytest.raises(DataSourceError, match="meaning 'score'"):
-        read(tmp_path, [row], named={**named, "score": "attr"})
-
-
-def test_other_formats_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv"
-    path.write_text("text,scores\na,1\n", encoding="utf-8")
+    ((_, _, (attribution,)),) = read(tmp_path, [row], named=named)
+    assert attribution.features[0].text == "nice"
+    for changes, wrong in (
+        ({"scores": "attribute"}, "'attribute'"),
+        ({"score": "attr"}, "'score'"),
+    ):
+        with pytest.raises(DataSourceError, match=wrong):
+            read(tmp_path, [row], named={**named, **changes})
     with pytest.raises(DataSourceError, match="jsonl and parquet"):
-        prepared(str(path), tmp_path)
+        prepared(write(tmp_path / "rows.csv", [row]), tmp_path)
 
 
 def test_parquet_says_the_same_and_the_corpus_is_that_of_the_texts(tmp_path: Path) -> None:
-    rows = [
-        {
-            **GOOD,
-            "id": f"i{n}",
-            "offsets": [[0, 0], [0, 1], [2, 6], [7, 11], [0, 0]],
-            "label": "bad",
-        }
-        for n in range(7)
-    ]
+    offsets = [[0, 0], [0, 1], [2, 6], [7, 11], [0, 0]]
+    rows = [{**GOOD, "id": f"i{n}", "offsets": offsets, "label": "bad"} for n in range(7)]
     rows[3]["scores"] = [1.0]
-    lines = prepared(write(tmp_path / "rows.jsonl", rows), tmp_path)
+    first = prepared(lines(tmp_path, rows), tmp_path)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=2)
-    table = prepared(str(tmp_path / "rows.parquet"), tmp_path)
-    assert table.dataset.fingerprint == lines.dataset.fingerprint
+    table = prepared(tmp_path / "rows.parquet", tmp_path)
+    assert table.dataset.fingerprint == first.dataset.fingerprint
     for row in rows:
         row["scores"] = [-2.0 * score for score in row["scores"]]
-    other = prepared(write(tmp_path / "other.jsonl", rows), tmp_path)
-    assert other.dataset.fingerprint != lines.dataset.fingerprint
-    assert other.dataset.content == lines.dataset.content
+    other = prepared(lines(tmp_path, rows, "other.jsonl"), tmp_path)
+    assert other.dataset.fingerprint != first.dataset.fingerprint
+    assert other.dataset.content == first.dataset.content
     rows[0]["text"] = "A nice film"
-    third = prepared(write(tmp_path / "third.jsonl", rows), tmp_path)
-    assert third.dataset.content != lines.dataset.content
+    third = prepared(lines(tmp_path, rows, "third.jsonl"), tmp_path)
+    assert third.dataset.content != first.dataset.content
 
 
 def test_the_page_lists_every_column() -> None:

@@ -8,12 +8,11 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from data_files import planned, write
 from faulty_s3 import BUCKET, FaultyS3
 
-from transexplain.data.dataset_plan import plan_dataset
 from transexplain.errors import DataSourceError
-from transexplain.files.remote_files import write
-from transexplain.types.plans import DatasetRef, DatasetSpec
+from transexplain.files import remote_files
 
 Snapshot = Literal["copy", "manifest"]
 NAMES = ("positive", "negative")
@@ -28,10 +27,6 @@ def parquet(path: Path, feature: Any, column: str = "label") -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table.replace_schema_metadata(metadata), path)
     return str(path)
-
-
-def planned(source: str, folder: Path, **options: Any) -> DatasetRef:
-    return plan_dataset(DatasetSpec(source=source, **options), folder / "snapshots")
 
 
 @pytest.mark.parametrize("snapshot", ["copy", "manifest"])
@@ -70,22 +65,15 @@ def test_other_features_name_none(feature: Any, tmp_path: Path) -> None:
     assert planned(parquet(tmp_path / "rows.parquet", feature), tmp_path).label_names == ()
 
 
-@pytest.mark.parametrize("metadata", [b"\xff", b"[]", b"{", b'{"info": 5}', b"[" * 999])
-def test_metadata_of_another_form_name_none(metadata: bytes, tmp_path: Path) -> None:
-    table = pa.table({"text": ["a"], "label": [0]})
-    pq.write_table(table.replace_schema_metadata({"huggingface": metadata}), tmp_path / "x.parquet")
-    assert planned(str(tmp_path / "x.parquet"), tmp_path).label_names == ()
-
-
 @pytest.mark.parametrize("snapshot", ["copy", "manifest"])
 def test_files_that_contradict_each_other_are_refused(snapshot: Snapshot, tmp_path: Path) -> None:
     parquet(tmp_path / "a.parquet", LABEL)
     parquet(tmp_path / "b.parquet", {"dtype": "int64", "_type": "Value"})
-    found = planned(str(tmp_path / "*.parquet"), tmp_path, snapshot=snapshot)
+    found = planned(tmp_path / "*.parquet", tmp_path, snapshot=snapshot)
     assert found.label_names == NAMES, "a file without names is part of the same data"
     parquet(tmp_path / "c.parquet", {"names": list(NAMES[::-1]), "_type": "ClassLabel"})
     with pytest.raises(DataSourceError, match=r"a\.parquet.*c\.parquet"):
-        planned(str(tmp_path / "*.parquet"), tmp_path, snapshot=snapshot)
+        planned(tmp_path / "*.parquet", tmp_path, snapshot=snapshot)
 
 
 CARD = """---
@@ -120,17 +108,9 @@ def test_what_stands_beside_the_data_names_classes(
     name: str, text: str, form: str, snapshot: Snapshot, tmp_path: Path
 ) -> None:
     folder = tmp_path / "reviews" / "data"
-    folder.mkdir(parents=True)
-    table = pa.table({"text": ["a", "b"], "label": [0, 1]})
-    path = folder / f"rows.{form}"
-    if form == "parquet":
-        pq.write_table(table, path)
-    elif form == "csv":
-        path.write_text("text,label\na,0\nb,1\n")
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    path = write(folder / f"rows.{form}", [{"text": "a", "label": 0}, {"text": "b", "label": 1}])
     (folder.parent / name).write_text(text)
-    assert planned(str(path), tmp_path, snapshot=snapshot).label_names == NAMES
+    assert planned(path, tmp_path, snapshot=snapshot).label_names == NAMES
 
 
 def test_a_changed_card_and_a_packed_file_are_noticed(tmp_path: Path) -> None:
@@ -139,25 +119,27 @@ def test_a_changed_card_and_a_packed_file_are_noticed(tmp_path: Path) -> None:
         info = {"features": {"label": {"names": names, "_type": "ClassLabel"}}}
         (tmp_path / "dataset_info.json").write_text(json.dumps(info))
         for _ in range(2):
-            found = planned(str(tmp_path / "rows.csv"), tmp_path)
+            found = planned(tmp_path / "rows.csv", tmp_path)
             assert found.label_names == tuple(names or ())
     (tmp_path / "dataset_info.json").unlink()
     plain = Path(parquet(tmp_path / "rows.parquet", LABEL))
     packed = tmp_path / "packed.parquet.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
-    assert planned(str(packed), tmp_path).label_names == NAMES
+    assert planned(packed, tmp_path).label_names == NAMES
 
 
+@pytest.mark.parametrize("metadata", [b"\xff", b"[]", b"{", b'{"info": 5}', b"[" * 999])
 @pytest.mark.parametrize("text", ["", "# Reviews", "---\n{\n---\n", "---\n- 5\n---\n", "\0"])
-def test_a_readme_of_something_else_names_none(text: str, tmp_path: Path) -> None:
+def test_documents_of_something_else_name_none(metadata: bytes, text: str, tmp_path: Path) -> None:
+    table = pa.table({"text": ["a"], "label": [0]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": metadata}), tmp_path / "x.parquet")
     (tmp_path / "README.md").write_text(text)
-    (tmp_path / "rows.csv").write_text("text,label\na,0\n")
-    assert planned(str(tmp_path / "rows.csv"), tmp_path).label_names == ()
+    assert planned(tmp_path / "x.parquet", tmp_path).label_names == ()
 
 
 def test_files_of_an_object_store_name_classes(s3: FaultyS3, tmp_path: Path) -> None:
     parquet(tmp_path / "rows.parquet", LABEL)
-    write(f"s3://{BUCKET}/rows.parquet", tmp_path / "rows.parquet")
+    remote_files.write(f"s3://{BUCKET}/rows.parquet", tmp_path / "rows.parquet")
     for snapshot in ("copy", "manifest"):
         found = planned(f"s3://{BUCKET}/rows.parquet", tmp_path, snapshot=snapshot)
         assert found.label_names == NAMES

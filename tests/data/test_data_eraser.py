@@ -39,35 +39,32 @@ def lay(folder: Path, *rows: dict[str, Any]) -> str:
     return f"eraser:{folder}#val"
 
 
-def test_spans_are_the_tokens_of_the_document(folder: Path, load) -> None:
-    groups = [[passage(3, 6, "not one good"), passage(1, 2, "film")], [passage(8, 10, "it .")]]
+@pytest.mark.parametrize(
+    ("groups", "marked"),
+    [
+        (
+            [[passage(3, 6, "not one good"), passage(1, 2, "film")], [passage(8, 10, "it .")]],
+            ["film", "not  one good", "it ."],
+        ),
+        ([[passage(1, 2, "film")], [passage(1, 2, "film")]], ["film"]),  # twice
+        ([[passage(3, 3, "")], [passage(1, 2, "film")]], ["film"]),  # without tokens
+        ([], []),
+    ],
+)
+def test_spans_are_the_tokens_of_the_document(groups, marked, folder: Path, load) -> None:
     (item,) = load(lay(folder, annotation(*groups)))
     assert (item.id, item.label, item.content) == ("d1", "NEG", DOCUMENT)
-    assert item.evidence.spans == ((2, 6), (9, 22), (32, 36))
-    marked = [item.content[start:end] for start, end in item.evidence.spans]
-    assert marked == ["film", "not  one good", "it ."]
-
-
-def test_a_passage_marked_twice_counts_once(folder: Path, load) -> None:
-    (item,) = load(lay(folder, annotation([passage(1, 2, "film")], [passage(1, 2, "film")])))
-    assert item.evidence.spans == ((2, 6),)
-
-
-def test_a_passage_without_tokens_costs_itself_alone(folder: Path, load) -> None:
-    (item,) = load(lay(folder, annotation([passage(3, 3, "")], [passage(1, 2, "film")])))
-    assert item.evidence.spans == ((2, 6),)
+    assert [DOCUMENT[start:end] for start, end in item.evidence.spans] == marked
 
 
 def test_a_folder_of_documents_and_packed_files(folder: Path, load) -> None:
     row = annotation([passage(1, 2, "film")])
     source = lay(folder, row)
-    expected = load(source)
     (folder / "docs.jsonl").unlink()
     (folder / "docs").mkdir()
     (folder / "docs" / "d1").write_text(DOCUMENT + "\n", encoding="utf-8")
     (again,) = load(source)
     assert (again.content, again.evidence.spans) == (DOCUMENT, ((2, 6),))
-    assert again.content == expected[0].content
     with gzip.open(folder / "val.jsonl.gz", "wt") as stream:
         stream.write(json.dumps({**row, "annotation_id": "other"}) + "\n")
     (folder / "val.jsonl").unlink()
@@ -77,34 +74,33 @@ def test_a_folder_of_documents_and_packed_files(folder: Path, load) -> None:
 
 def test_an_annotation_without_passages(folder: Path, load) -> None:
     rows = [
-        annotation(),
         annotation(annotation_id="q", docids=["d1"]),
         annotation(annotation_id="r", evidences=None, docids=["d1"]),
     ]
     items = load(lay(folder, *rows))
-    assert [item.content for item in items] == [DOCUMENT] * 3
-    assert [item.evidence.spans for item in items] == [()] * 3
+    assert [item.content for item in items] == [DOCUMENT] * 2
+    assert [item.evidence.spans for item in items] == [()] * 2
 
 
 @pytest.mark.parametrize(
     ("row", "kind", "says"),
     [
-        (annotation([passage(1, 2, "plot")]), "bad-evidence", "are not the passage's text"),
-        (annotation([passage(9, 11, "it .")]), "bad-evidence", "within"),
+        (annotation([passage(1, 2, "plot")]), "bad-evidence", "tokens 1 to 2"),
+        (annotation([passage(9, 11, "it .")]), "bad-evidence", "tokens 9"),
         (annotation([passage(6, 3, "")]), "bad-evidence", "tokens 6"),
         (annotation([passage(11, 11, "")]), "bad-evidence", "tokens 11"),
         (annotation([passage(-1, 2, "")]), "bad-evidence", "tokens -1"),
         (annotation([passage(True, 2, "film")]), "bad-evidence", "tokens True"),
-        (annotation([passage(1, 2, None)]), "bad-evidence", "the passage's text"),
-        (annotation(evidences="film"), "bad-evidence", "list of lists"),
-        (annotation(["film"]), "bad-evidence", "lists of passages"),
-        (annotation([passage(1, 2, "film", docid="d9")]), "null", "no document 'd9'"),
+        (annotation([passage(1, 2, None)]), "bad-evidence", "tokens 1 to 2"),
+        (annotation(evidences="film"), "bad-evidence", "evidences"),
+        (annotation(["film"]), "bad-evidence", "evidences"),
+        (annotation([passage(1, 2, "film", docid="d9")]), "null", "'d9'"),
         (
             annotation([passage(1, 2, "film")], [passage(1, 2, "film", docid="d2")]),
             "malformed-row",
-            "about 2 documents",
+            "2 documents",
         ),
-        (annotation(docids=["d1", "d2"]), "malformed-row", "about 2 documents"),
+        (annotation(docids=["d1", "d2"]), "malformed-row", "2 documents"),
     ],
 )
 def test_faults_of_one_annotation_cost_that_item(row, kind, says, folder: Path, load) -> None:
@@ -120,18 +116,18 @@ def test_documents_stay_in_their_folder(folder: Path, load) -> None:
     (folder / "docs").mkdir()
     (bad,) = load(lay(folder, annotation([passage(0, 1, "a", docid="../secret.txt")])))
     assert isinstance(bad, ItemFailure)
-    assert "outside the dataset" in bad.message
+    assert "../secret.txt" in bad.message
 
 
 @pytest.mark.parametrize(
     ("source", "options", "says"),
     [
         ("eraser:{}", {}, "eraser:DIR#split"),
-        ("eraser:{}#test", {}, "folder: write eraser:DIR#split"),
-        ("eraser:{}#../val", {}, "names no split"),
+        ("eraser:{}#test", {}, "eraser:DIR#split"),
+        ("eraser:{}#../val", {}, "eraser:DIR#split"),
         ("eraser:{}/none#val", {}, "folder"),
         ("eraser:{}#docs", {}, "'annotation_id'"),
-        ("eraser:{}#val", {"label": "classification"}, "label, id, evidence"),
+        ("eraser:{}#val", {"label": "classification"}, "label"),
     ],
 )
 def test_what_cannot_be_read_is_reported(source, options, says, folder: Path, load) -> None:
@@ -142,7 +138,7 @@ def test_what_cannot_be_read_is_reported(source, options, says, folder: Path, lo
 
 def test_without_documents(folder: Path, load) -> None:
     (folder / "docs.jsonl").unlink()
-    with pytest.raises(DataSourceError, match=r"neither docs.jsonl\(.gz\) nor"):
+    with pytest.raises(DataSourceError, match=r"docs\.jsonl"):
         load(lay(folder, annotation()))
 
 

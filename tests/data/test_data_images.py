@@ -44,22 +44,6 @@ def empty_png(width: int, height: int) -> bytes:
     )
 
 
-@pytest.fixture
-def fault(tmp_path: Path):
-    """The error that some bytes give."""
-
-    def _fault(data: bytes) -> ItemError:
-        path = tmp_path / "x.png"
-        path.write_bytes(data)
-        with pytest.raises(ItemError) as caught:
-            load_image(path, name="folder/x.png")
-        assert "folder/x.png" in str(caught.value)
-        assert str(tmp_path) not in str(caught.value)
-        return caught.value
-
-    return _fault
-
-
 @pytest.mark.parametrize("name", ["PNG", "BMP", "WEBP", "JPEG", "GIF"])
 def test_formats(name, tmp_path):
     path = tmp_path / "x"
@@ -105,57 +89,63 @@ def test_pictures_are_turned_upright(tmp_path):
     assert np.array_equal(np.asarray(load_image(path)), np.asarray(turned))
 
 
-@pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "BMP", "GIF"])
-@pytest.mark.parametrize("share", [0.3, 0.9])
-def test_a_cut_off_picture_is_bad(name, share, fault):
-    data = encoded(name)
-    assert fault(data[: int(len(data) * share)]).kind == "bad-image"
+WARNED = encoded("JPEG", exif=b"Exif\0\0" + b"II*\0\x08\0\0\0" + b"\x05\0" + b"\xff" * 12)
+FAULTS = [
+    *(
+        ("bad-image", encoded(name)[: int(len(encoded(name)) * share)])
+        for name in image_files.FORMATS
+        for share in (0.3, 0.9)
+    ),
+    *(("bad-image", data) for data in (b"this is a text\n" * 20, b"", b"<svg></svg>")),
+    *(("bad-image", encoded(name)) for name in ("TIFF", "PPM")),
+    ("bad-image", WARNED),
+    *(
+        ("image-too-large", empty_png(*size))
+        for size in ((9000, 8000), (12000, 10000), (60000, 60000))
+    ),
+]
 
 
-def test_files_that_are_no_pictures_are_bad(fault):
-    assert fault(b"this is a text\n" * 20).kind == "bad-image"
-    assert fault(b"").kind == "bad-image"
-    assert "JPEG, PNG" in str(fault(b"<svg></svg>"))
+@pytest.mark.parametrize(("kind", "data"), FAULTS)
+@pytest.mark.parametrize("lifted", [False, True])
+def test_what_is_no_picture_is_the_error_of_its_item(
+    kind: str, data: bytes, lifted: bool, tmp_path: Path, monkeypatch
+) -> None:
+    """Also where the program lifted Pillow's own limit."""
+    if lifted:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    (tmp_path / "x.png").write_bytes(data)
+    with pytest.raises(ItemError, match=r"folder/x\.png") as caught:
+        load_image(tmp_path / "x.png", name="folder/x.png")
+    assert caught.value.kind == kind
+    assert str(tmp_path) not in str(caught.value)
 
 
-def test_other_formats_are_refused(fault):
-    assert fault(encoded("TIFF")).kind == "bad-image"
-    assert fault(encoded("PPM")).kind == "bad-image"
-
-
-@pytest.mark.parametrize("size", [(9000, 8000), (12000, 10000), (60000, 60000)])
-def test_a_bomb_is_too_large(size, fault):
-    error = fault(empty_png(*size))
-    assert error.kind == "image-too-large"
-    assert "64,000,000 pixels" in str(error)
-
-
-def test_the_limit_holds_where_the_program_lifted_pillow_s_own(fault, monkeypatch):
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert fault(empty_png(60000, 60000)).kind == "image-too-large"
-
-
-def test_a_file_of_too_many_bytes_is_not_read(fault, monkeypatch):
+def test_a_file_of_too_many_bytes_is_not_read(tmp_path, monkeypatch):
     monkeypatch.setattr(image_files, "MAX_BYTES", 100)
-    assert fault(encoded("PNG")).kind == "image-too-large"
+    (tmp_path / "x.png").write_bytes(encoded("PNG"))
+    with pytest.raises(ItemError) as caught:
+        load_image(tmp_path / "x.png")
+    assert caught.value.kind == "image-too-large"
 
 
-def test_a_warning_of_pillow_is_an_error(fault):
-    data = encoded("JPEG", exif=b"Exif\0\0" + b"II*\0\x08\0\0\0" + b"\x05\0" + b"\xff" * 12)
+def test_a_warning_of_pillow_is_an_error_and_filters_are_put_back(tmp_path):
+    (tmp_path / "x.png").write_bytes(WARNED)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert Image.open(io.BytesIO(data)).convert("RGB").size == (32, 24)
-        assert fault(data).kind == "bad-image"
-        assert warnings.filters[0][0] == "ignore"  # put back as they were
+        assert Image.open(io.BytesIO(WARNED)).convert("RGB").size == (32, 24)
+        with pytest.raises(ItemError):
+            load_image(tmp_path / "x.png")
+        assert warnings.filters[0][0] == "ignore"
 
 
 def test_missing_and_changed_files(tmp_path):
     path = tmp_path / "x.png"
-    with pytest.raises(ItemError, match="No such file") as caught:
+    with pytest.raises(ItemError) as caught:
         load_image(path)
     assert caught.value.kind == "missing-image"
     path.write_bytes(encoded("PNG"))
-    with pytest.raises(ItemError, match="has changed") as caught:
+    with pytest.raises(ItemError) as caught:
         load_image(path, sha256="0" * 64)
     assert caught.value.kind == "image-changed"
 

@@ -82,7 +82,7 @@ def test_shards_cover_every_row_once(size, ref):
 
 def test_shards_of_nothing_and_of_nonsense():
     assert list(make_shards(0, 10)) == []
-    with pytest.raises(ConfigurationError, match="shard_size is 0"):
+    with pytest.raises(ConfigurationError, match="shard_size"):
         make_shards(10, 0)
     with pytest.raises(ConfigurationError, match="-1 rows"):
         make_shards(-1, 10)
@@ -94,7 +94,7 @@ def test_a_snapshot_that_changed_is_refused_before_the_first_item(ref):
     path = Path(ref.snapshot)
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b"PAR1", b"PAR2", 1))
-    with pytest.raises(DataSourceError, match="audit was planned"):
+    with pytest.raises(DataSourceError, match=r"\.parquet"):
         read_shard(ref, shard)
     path.unlink()
     with pytest.raises(DataSourceError, match="TRANSEXPLAIN_SNAPSHOT_DIR"):
@@ -136,22 +136,6 @@ def test_large_data_have_larger_shards(rows: int, size: int) -> None:
 # ---- samples: golden numbers, nested, the same from a stream and from row numbers
 
 
-def records(count: int) -> list[Record]:
-    return [
-        Record(
-            id=f"r{i}",
-            index=i,
-            content=str(i),
-            label=None,
-            meta="{}",
-            sha256=None,
-            error_kind=None,
-            error=None,
-        )
-        for i in range(count)
-    ]
-
-
 def test_numbers_are_those_of_the_generator() -> None:
     # the first numbers of SplitMix64 from state 0, as published
     assert [hex(row_number(row, 0)) for row in range(3)] == [
@@ -166,7 +150,7 @@ def test_a_stream_and_row_numbers_give_the_same_sample(seed: int) -> None:
     order = np.argsort(row_places(100, seed))
     assert sorted(order) == list(range(100))
     for count in (1, 7, 100, 200):
-        found = sample(iter(records(100)), count, seed)
+        found = sample((Record(f"r{i}", i) for i in range(100)), count, seed)
         assert [one.id for one in found] == [f"r{row}" for row in sorted(order[:count])]
         assert [one.index for one in found] == list(range(len(found)))
 
@@ -186,10 +170,3 @@ def test_a_sampled_dataset_keeps_the_rows_names(tmp_path: Path) -> None:
     assert [item.index for item in items] == [0, 1, 2, 3, 4]
     whole = prepare(DatasetSpec(source=str(path)), tmp_path / "snaps")
     assert whole.rows == 50
-
-
-def test_an_empty_sample_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "x.csv"
-    path.write_text("text\na\n", encoding="utf-8")
-    with pytest.raises(DataSourceError, match="sample is 0"):
-        prepare(DatasetSpec(source=str(path), sample=0), tmp_path)

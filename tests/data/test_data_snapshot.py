@@ -1,8 +1,9 @@
 """The snapshot: same source and options, same bytes; written once and completely."""
 
 import json
-import threading
+import shutil
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -35,16 +36,8 @@ def test_columns_and_row_groups(source: Path, tmp_path: Path):
         assert file.schema_arrow.names == names
         groups = range(file.num_row_groups)
         assert [file.metadata.row_group(n).num_rows for n in groups] == [1024, 1024, 452]
-        assert file.read_row_group(1).to_pylist()[0] == {
-            "id": "1024",
-            "index": 1024,
-            "content": "text 1024",
-            "label": "0",
-            "meta": "{}",
-            "sha256": None,
-            "error_kind": None,
-            "error": None,
-        }
+        row = file.read_row_group(1).to_pylist()[0]
+        assert list(row.values()) == ["1024", 1024, "text 1024", "0", "{}", None, None, None]
     assert source_files.file_digest(Path(ref.snapshot)) == ref.fingerprint
 
 
@@ -60,9 +53,7 @@ def test_row_groups_end_early_for_long_texts(tmp_path: Path, monkeypatch):
 
 def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path):
     first = prepare(DatasetSpec(source=str(source)), tmp_path / "a")
-    copy = tmp_path / "elsewhere" / "y.tsv"
-    copy.parent.mkdir()
-    copy.write_bytes(source.read_bytes())
+    copy = shutil.copy(source, tmp_path / "y.tsv")
     second = prepare(DatasetSpec(source=str(copy)), tmp_path / "b")
     assert first.fingerprint == second.fingerprint
 
@@ -100,23 +91,16 @@ def test_a_damaged_snapshot_is_written_again(damage, source: Path, tmp_path: Pat
 
 @pytest.mark.exhaustive
 def test_many_at_once_leave_one_snapshot(source: Path, tmp_path: Path):
-    found, spec = [], DatasetSpec(source=str(source))
-    threads = [
-        threading.Thread(target=lambda: found.append(prepare(spec, tmp_path / "a")))
-        for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 6
+    spec = DatasetSpec(source=str(source))
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(lambda _: prepare(spec, tmp_path / "a"), range(6)))
     assert len({ref.snapshot for ref in found}) == 1
-    assert [Path(name).suffix for name in files(tmp_path / "a")].count(".parquet") == 1
+    assert {Path(name).suffix for name in files(tmp_path / "a")} == {".parquet", ".source"}
     assert len(files(tmp_path / "a")) == 2
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
-    with pytest.raises(DataSourceError, match="'0' stands"):
+    with pytest.raises(DataSourceError, match="'0'"):
         prepare(DatasetSpec(source=str(source), id="label"), tmp_path / "a")
     assert files(tmp_path / "a") == []
 
@@ -129,7 +113,7 @@ def test_a_source_that_changes_under_the_reader_is_reported(source, tmp_path, mo
         return write_rows(*args, **options)
 
     monkeypatch.setattr(snapshot, "write_rows", grow)
-    with pytest.raises(DataSourceError, match="was changed while"):
+    with pytest.raises(DataSourceError, match=r"x\.tsv"):
         prepare(DatasetSpec(source=str(source)), tmp_path / "a")
     assert not list((tmp_path / "a").glob("*.source"))
 
@@ -137,7 +121,7 @@ def test_a_source_that_changes_under_the_reader_is_reported(source, tmp_path, mo
 def test_duplicate_ids_are_found_across_row_groups(tmp_path: Path):
     path = tmp_path / "x.csv"
     path.write_text("key,text\n" + "".join(f"k{n % 2999},t\n" for n in range(3000)))
-    with pytest.raises(DataSourceError, match="'k0' stands"):
+    with pytest.raises(DataSourceError, match="'k0'"):
         prepare(DatasetSpec(source=str(path), id="key"), tmp_path / "a")
     path.write_text("key,text\n" + "".join(f"k{n},t\n" for n in range(3000)))
     assert prepare(DatasetSpec(source=str(path), id="key"), tmp_path / "a").rows == 3000
@@ -160,26 +144,27 @@ def test_globs_join_files_in_sorted_order(tmp_path: Path, load):
     assert [item.content for item in load(tmp_path / "**" / "*.jsonl")] == ["c1"]
     assert [item.content for item in load(tmp_path / "odd[1].csv")] == ["odd"]
     (tmp_path / "c.csv").write_text("phrase\nx\n")
-    with pytest.raises(DataSourceError, match="column 'text'"):
+    with pytest.raises(DataSourceError, match="'text'"):
         load(tmp_path / "*.csv")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"source": ""}, "is empty"),
-        ({"source": "no/such.csv"}, r"file matches 'no/such.csv'"),
-        ({"source": "x.tsv", "limit": 0}, "at least 1"),
-        ({"source": "x.tsv", "text": "phrase"}, "column 'phrase'"),
-        ({"source": "x.tsv", "label": "y"}, "no column 'y'"),
-        ({"source": "x.tsv", "meta": ("y",)}, "no column 'y'"),
-        ({"source": "x.tsv", "text": "text", "image": "key"}, "not both"),
+        ({"source": ""}, "source"),
+        ({"source": "no/such.csv"}, "'no/such.csv'"),
+        ({"source": "x.tsv", "limit": 0}, "limit"),
+        ({"source": "x.tsv", "text": "phrase"}, "'phrase'"),
+        ({"source": "x.tsv", "label": "y"}, "'y'"),
+        ({"source": "x.tsv", "meta": ("y",)}, "'y'"),
+        ({"source": "x.tsv", "text": "text", "image": "key"}, "text.*image"),
         ({"source": "x.ods"}, r"\.jsonl, \.parquet, \.xlsx"),
         ({"source": "."}, "imagefolder:."),
         ({"source": "hf:org/name@rev:train"}, "hf://datasets/ORG/NAME@REVISION"),
-        ({"source": "https://host/x.csv"}, "download it first"),
+        ({"source": "https://host/x.csv"}, "https://"),
         ({"source": "imagefolder:no/such"}, "'no/such'"),
-        ({"source": "imagefolder:.", "label": "y"}, "no columns"),
+        ({"source": "imagefolder:.", "label": "y"}, "label"),
+        ({"source": "x.tsv", "sample": 0}, "sample"),
     ],
 )
 def test_what_cannot_be_read_is_reported(options, says, source, tmp_path, monkeypatch):

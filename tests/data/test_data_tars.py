@@ -8,28 +8,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from packed_pictures import draw, in_tars, pack, png, told, with_labels
+from data_files import by_id, labels, planned, read, told
+from packed_pictures import draw, in_tars, pack, png, with_labels
+from packed_pictures import told as written
 
 from transexplain.data.picture_places import open_picture, picture_at
-from transexplain.data.shard_reader import read_shard
-from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.types.items import Item, ItemFailure
-from transexplain.types.plans import DatasetSpec, Shard
+from transexplain.types.items import ItemFailure
 
 
 def pixels(items: list[Any]) -> list[np.ndarray]:
     return [np.asarray(item.content) for item in items]
 
 
-def outcomes(items: list[Any]) -> dict[str, str]:
-    """Id -> label of an item, kind of a failure."""
-    return {
-        one.id if isinstance(one, Item) else one.item_id: (
-            str(one.label) if isinstance(one, Item) else one.kind
-        )
-        for one in items
-    }
+def outcomes(items: list[Any]) -> dict[str, str | None]:
+    """Id -> label of an item, kind of a failure in brackets."""
+    return dict(zip(by_id(items), labels(items), strict=True))
 
 
 def message(items: list[Any], kind: str) -> str:
@@ -56,7 +50,7 @@ def test_labels_ids_and_metadata_are_members_or_fields(tmp_path: Path, load) -> 
         tmp_path / "x.tar",
         [
             ("./a.jpg", png()),
-            ("./a.json", told({"label": 3, "id": "first", "place": "Rome"})),
+            ("./a.json", written({"label": 3, "id": "first", "place": "Rome"})),
             ("./a.txt", b"ein Hund\n"),
             ("b.seg.png", png(1)),
             ("b.png", png(2)),
@@ -71,10 +65,10 @@ def test_labels_ids_and_metadata_are_members_or_fields(tmp_path: Path, load) -> 
     assert outcomes(items) == {"x.tar/a": "3", "x.tar/b": "4", "x.tar/c": "a caption"}
     items = load(tar, meta=("place", "txt"))
     assert items[0].meta == {"place": "Rome", "txt": "ein Hund"}
-    numbered = pack(tmp_path / "y.tar", [("a.jpg", png()), ("a.json", told({"id": 7}))])
+    numbered = pack(tmp_path / "y.tar", [("a.jpg", png()), ("a.json", written({"id": 7}))])
     assert [one.id for one in load(numbered, id="id")] == ["7"]
     segments = load(tar, image="seg.png")
-    assert [one.kind for one in segments if isinstance(one, ItemFailure)] == ["missing-image"] * 2
+    assert told(segments) == ["[missing-image]", "ok", "[missing-image]"]
     assert pixels([segments[1]])[0][0, 0, 0] == 1
     with pytest.raises(DataSourceError, match=r"no column 'city'.*'place'"):
         load(tar, meta=("city",))
@@ -97,7 +91,7 @@ def test_one_bad_item_costs_no_other(tmp_path: Path, load, monkeypatch) -> None:
             ("two.png", png()),
             ("two.jpg", png()),
             ("list.png", png()),
-            ("list.json", told([1])),
+            ("list.json", written([1])),
             ("torn.png", png()),
             ("torn.json", b'{"label": '),
             ("odd.png", png()),
@@ -111,19 +105,19 @@ def test_one_bad_item_costs_no_other(tmp_path: Path, load, monkeypatch) -> None:
         more.addfile(link)
     items = load(tar)
     assert outcomes(items) == {
-        "x.tar/a": "None",
-        "x.tar/text": "bad-image",
-        "x.tar/../up": "path-outside-root",
-        "x.tar//abs": "path-outside-root",
-        "x.tar/large": "image-too-large",
-        "x.tar/none": "missing-image",
-        "x.tar/two": "malformed-row",
-        "x.tar/list": "malformed-row",
-        "x.tar/torn": "malformed-row",
-        "x.tar/odd": "invalid-utf8",
-        "row:10": "duplicate-key",
+        "x.tar/a": None,
+        "x.tar/text": "[bad-image]",
+        "x.tar/../up": "[path-outside-root]",
+        "x.tar//abs": "[path-outside-root]",
+        "x.tar/large": "[image-too-large]",
+        "x.tar/none": "[missing-image]",
+        "x.tar/two": "[malformed-row]",
+        "x.tar/list": "[malformed-row]",
+        "x.tar/torn": "[malformed-row]",
+        "x.tar/odd": "[invalid-utf8]",
+        "row:10": "[duplicate-key]",
         "x.tar/z": "last",
-        "x.tar/link": "missing-image",
+        "x.tar/link": "[missing-image]",
     }
     assert "'none'" in message([items[5]], "missing-image")
     assert "'a.png': its key" in message(items, "duplicate-key")
@@ -133,17 +127,17 @@ def test_one_bad_item_costs_no_other(tmp_path: Path, load, monkeypatch) -> None:
 def test_a_label_that_is_asked_for_has_to_be_there(tmp_path: Path, load) -> None:
     members = [("a.png", png()), ("a.cls", b"1"), ("b.png", png()), ("c.png", png())]
     tar = pack(tmp_path / "x.tar", members)
-    assert outcomes(load(tar)) == {"x.tar/a": "1", "x.tar/b": "None", "x.tar/c": "None"}
+    assert outcomes(load(tar)) == {"x.tar/a": "1", "x.tar/b": None, "x.tar/c": None}
     items = load(tar, label="cls")
-    assert outcomes(items) == {"x.tar/a": "1", "x.tar/b": "no-label", "x.tar/c": "no-label"}
-    assert items[1].message == "'b' has no label: 'cls' is not there"
+    assert outcomes(items) == {"x.tar/a": "1", "x.tar/b": "[no-label]", "x.tar/c": "[no-label]"}
+    assert "'b'" in items[1].message and "'cls'" in items[1].message
 
 
 def test_decompression_bombs_are_refused(tmp_path: Path, load, monkeypatch) -> None:
     monkeypatch.setattr("transexplain.data.image_files.MAX_PIXELS", 15)
     items = load(pack(tmp_path / "x.tar", [("a.png", png()), ("b.cls", b"1")]))
     assert items[0].kind == "image-too-large"
-    assert items[0].message.startswith("x.tar#a.png has more than 15 pixels")
+    assert "x.tar#a.png" in items[0].message
 
 
 def test_a_torn_tar_costs_what_is_behind_the_tear(tmp_path: Path, load) -> None:
@@ -156,73 +150,64 @@ def test_a_torn_tar_costs_what_is_behind_the_tear(tmp_path: Path, load) -> None:
     cut = members[2].offset_data + 100  # in the second picture
     first.write_bytes(whole[:cut])
     items = load(named)
-    assert list(outcomes(items).values()) == ["cat", "torn-file", "torn-file", "dog", "dog", "dog"]
+    assert list(outcomes(items).values()) == ["cat", *["[torn-file]"] * 2, *["dog"] * 3]
     assert items[1].item_id == "pictures-000.tar/cat/002"
-    assert items[1].message.startswith("pictures-000.tar is cut off within 'cat/002")
-    assert f"is cut off at byte {cut:,}: items behind it are lost" in items[2].message
+    assert "pictures-000.tar" in items[1].message and "'cat/002" in items[1].message
+    assert f"pictures-000.tar is cut off at byte {cut:,}" in items[2].message
     first.write_bytes(whole[: members[2].offset])  # between two items: no member is incomplete
-    assert list(outcomes(load(named)).values()) == ["cat", "torn-file", "dog", "dog", "dog"]
+    assert list(outcomes(load(named)).values()) == ["cat", "[torn-file]", *["dog"] * 3]
     broken = bytearray(whole)
     broken[members[2].offset : members[2].offset + 20] = b"\xff" * 20
     first.write_bytes(broken)
     items = load(named)
     assert f"damaged at byte {members[2].offset:,}" in message(items, "torn-file")
     first.write_bytes(whole + whole)
-    assert "joined by cat" in message(load(named), "torn-file").replace(
-        "as tars joined ", "joined "
-    )
+    assert "--concatenate" in message(load(named), "torn-file")
 
 
 def test_files_that_are_no_tar_are_refused_by_name(tmp_path: Path, load) -> None:
     path = tmp_path / "x.tar"
-    path.write_bytes(b"this is no tar" * 100)
-    with pytest.raises(DataSourceError, match=r"x\.tar"):
-        load(path)
-    path.write_bytes(b"")
-    with pytest.raises(DataSourceError, match=r"x\.tar"):
-        load(path)
-    pack(path, [])
-    with pytest.raises(DataSourceError, match="holds no rows"):
-        load(path)
+    for content in (b"this is no tar" * 100, b"", pack(path, []).read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(DataSourceError, match=r"x\.tar"):
+            load(path)
     pack(path, [("a.png", png())])
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(path.read_bytes()))
-    with pytest.raises(DataSourceError, match=r"x\.tar\.gz is compressed.*gunzip"):
-        load(tmp_path / "x.tar.gz")
-    with pytest.raises(DataSourceError, match=r"remove data\.text"):
-        load(path, text="txt")
     (tmp_path / "x.csv").write_text("text\na\n")
-    with pytest.raises(DataSourceError, match="cannot be mixed"):
-        load(tmp_path / "x.[tc]*[rv]")
+    for name, options, named in (
+        ("x.tar.gz", {}, r"x\.tar\.gz.*gunzip"),
+        ("x.tar", {"text": "txt"}, r"data\.text"),
+        ("x.[tc]*[rv]", {}, "tars"),
+    ):
+        with pytest.raises(DataSourceError, match=named):
+            load(tmp_path / name, **options)
 
 
 def test_braces_name_files_that_exist(tmp_path: Path, load) -> None:
     in_tars(tmp_path, draw(tmp_path / "folder", 6), tars=3)
     assert len(load(tmp_path / "pictures-{001..002}.tar")) == 4
     assert len(load(tmp_path / "{pictures,pictures}-00{0,2}.tar")) == 4
-    with pytest.raises(DataSourceError, match=r"pictures-003\.tar.*which.*\{000\.\.003\}"):
-        load(tmp_path / "pictures-{000..003}.tar")
-    with pytest.raises(DataSourceError, match=r"names 1,000,000,001 files"):
-        load(tmp_path / "pictures-{0..1000000000}.tar")
-    with pytest.raises(DataSourceError, match=r"write \{first\.\.last\}"):
-        load(tmp_path / "pictures-{3..1}.tar")
-    with pytest.raises(DataSourceError, match="folder without tars"):
-        load(tmp_path / "folder")
+    for name, named in (
+        ("pictures-{000..003}.tar", r"pictures-003\.tar.*\{000\.\.003\}"),
+        ("pictures-{0..1000000000}.tar", "1,000,000,001"),
+        ("pictures-{3..1}.tar", r"\{first\.\.last\}"),
+        ("folder", "folder"),
+    ):
+        with pytest.raises(DataSourceError, match=named):
+            load(tmp_path / name)
 
 
 def test_two_tars_may_share_keys_and_one_may_not_change(tmp_path: Path) -> None:
     for name in ("a.tar", "b.tar"):
         pack(tmp_path / name, [("0.png", png()), ("1.png", png(2))])
-    ref = prepare(DatasetSpec(source=str(tmp_path)), tmp_path / "snapshots")
+    ref = planned(tmp_path, tmp_path)
     assert ref.rows == 4
-    again = prepare(DatasetSpec(source=str(tmp_path)), tmp_path / "snapshots")
-    assert again.fingerprint == ref.fingerprint
+    assert planned(tmp_path, tmp_path).fingerprint == ref.fingerprint
     pack(tmp_path / "a.tar", [("0.png", png(7)), ("1.png", png(2))])
     (tmp_path / "b.tar").write_bytes((tmp_path / "b.tar").read_bytes()[:530])
-    items = list(read_shard(ref, Shard(index=0, start=0, stop=4)))
-    kinds = [one.kind if isinstance(one, ItemFailure) else "ok" for one in items]
-    assert kinds == ["image-changed", "ok", "image-changed", "image-changed"]
+    assert told(read(ref)) == ["[image-changed]", "ok", "[image-changed]", "[image-changed]"]
     (tmp_path / "b.tar").unlink()
-    (gone,) = read_shard(ref, Shard(index=0, start=3, stop=4))
+    (gone,) = read(ref, 3)
     assert (gone.kind, "b.tar#1.png" in gone.message) == ("missing-image", True)
 
 
@@ -271,4 +256,4 @@ def test_names_of_odd_bytes_and_long_ones(tmp_path: Path, load) -> None:
             member.size = len(png())
             tar.addfile(member, io.BytesIO(png()))
     path.write_bytes(stream.getvalue())
-    assert list(outcomes(load(path)).values()) == ["invalid-utf8", "None", "None"]
+    assert list(outcomes(load(path)).values()) == ["[invalid-utf8]", None, None]

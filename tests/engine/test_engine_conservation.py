@@ -8,7 +8,6 @@ from toy_networks import TinyEncoder, close, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES
 from transexplain.engine.ledger import LedgerBook
-from transexplain.engine.tensor_record import FIRST
 from transexplain.types.items import Ledger
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 5e-6}
@@ -59,8 +58,8 @@ FILLED = torch.arange(24).view(4, 6) % 3 == 0
 
 def test_the_largest_amplification_of_each_item_is_kept() -> None:
     book = LedgerBook(2)
-    for factors in ([[1.0, -5.0], [0.5, 2.0]], [[3.0, 1.0], [1.0, -7.0]]):
-        book.amplified(torch.tensor(factors), FIRST)
+    for largest in ([5.0, 2.0], [3.0, 7.0]):
+        book.amplified_by(torch.tensor(largest))
     assert book.amplification.tolist() == [5.0, 7.0]
 
 

@@ -1,12 +1,10 @@
 """The composites on real architectures against reference outputs, in float64."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from ali_network import embedded, load_ali_network
-from golden_models import GOLDEN, arrays, difference, load_bert, load_language_model, load_vit
+from golden_models import GOLDEN, arrays, bert, difference, load_language_model, vit
 from matrix_rules import propagated
 
 import transexplain as te
@@ -25,16 +23,6 @@ TOLERANCE = 1e-9
 LEDGER = 1e-12
 
 
-@pytest.fixture(scope="module")
-def bert() -> Any:
-    return load_bert()
-
-
-@pytest.fixture(scope="module")
-def vit() -> Any:
-    return load_vit()
-
-
 def check_ledger(attribution: Attribution) -> None:
     assert attribution.ledger is not None
     assert attribution.ledger.relative_gap < LEDGER
@@ -42,7 +30,7 @@ def check_ledger(attribution: Attribution) -> None:
 
 @pytest.mark.parametrize("name", PREFIX)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_bert(bert: Any, name: str, given: str) -> None:
+def test_bert(name: str, given: str) -> None:
     golden = arrays("bert_tiny", "rederived_detach")
     mask = golden[f"{given}.attention_mask"]
     item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
@@ -50,7 +38,7 @@ def test_bert(bert: Any, name: str, given: str) -> None:
     for at, suffix in (("encoder", "layers"), ("words", "word")):
         expected = golden[f"{given}.{PREFIX[name]}.{suffix}"]
         expected = expected[:, 0] if at == "encoder" else expected
-        found = te.explain(bert, item, method=name, target="all", at=at)
+        found = te.explain(bert(), item, method=name, target="all", at=at)
         assert len(found) == len(expected)
         for attribution, row in zip(found, expected, strict=True):
             assert attribution.at == at
@@ -63,12 +51,12 @@ def test_bert(bert: Any, name: str, given: str) -> None:
 
 @pytest.mark.parametrize("name", PREFIX)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_vit(vit: Any, name: str, given: str) -> None:
+def test_vit(name: str, given: str) -> None:
     golden = arrays("vit_tiny", "rederived_detach")
     image = golden[f"{given}.image"].astype(np.float64)
     item = {"pixel_values": torch.from_numpy(image)}
-    at_encoder = te.explain(vit, item, method=name, target="all")
-    at_pixels = te.explain(vit, item, method=name, target="all", at="pixels")
+    at_encoder = te.explain(vit(), item, method=name, target="all")
+    at_pixels = te.explain(vit(), item, method=name, target="all", at="pixels")
     layers = golden[f"{given}.{PREFIX[name]}.layers"][:, 0]
     pixels = golden[f"{given}.{PREFIX[name]}.pixels"].sum(axis=1)
     for first, second, tokens, picture in zip(at_encoder, at_pixels, layers, pixels, strict=True):
@@ -85,14 +73,14 @@ def test_vit(vit: Any, name: str, given: str) -> None:
 
 
 @pytest.mark.parametrize("name", PREFIX)
-def test_a_ragged_batch_equals_one_by_one(bert: Any, name: str) -> None:
+def test_a_ragged_batch_equals_one_by_one(name: str) -> None:
     golden = arrays("bert_tiny", "rederived_detach")
     items = [
         {"input_ids": golden[f"{given}.input_ids"][:length]}
         for given, length in (("d0", 7), ("d1", 11), ("d1", 3), ("d0", 2))
     ]
-    together = te.explain(bert, items, method=name, target="all", batch_tokens=1000)
-    alone = [one for item in items for one in te.explain(bert, item, method=name, target="all")]
+    together = te.explain(bert(), items, method=name, target="all", batch_tokens=1000)
+    alone = [one for item in items for one in te.explain(bert(), item, method=name, target="all")]
     assert len(together) == len(alone) == 12
     for left, right in zip(together, alone, strict=True):
         assert left.relevance.shape == right.relevance.shape
@@ -102,13 +90,13 @@ def test_a_ragged_batch_equals_one_by_one(bert: Any, name: str) -> None:
 
 @pytest.mark.parametrize(("source", "tolerance"), [("efficient", 1e-6), ("explicit", 2e-3)])
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_attnlrp_as_lxt(bert: Any, given: str, source: str, tolerance: float) -> None:
+def test_attnlrp_as_lxt(given: str, source: str, tolerance: float) -> None:
     golden = arrays("bert_tiny", f"lxt_attnlrp_{source}")
     mask = golden[f"{given}.attention_mask"]
     item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
     real = int(mask.sum())
     for at, key in (("words", "word"), ("encoder", "emb_out")):
-        found = te.explain(bert, item, method="attnlrp", target="all", at=at)
+        found = te.explain(bert(), item, method="attnlrp", target="all", at=at)
         together = np.stack([attribution.relevance for attribution in found])
         assert difference(together[:, :real], golden[f"{given}.{key}"][:, :real]) < tolerance
 
@@ -123,7 +111,7 @@ GAMMAS = {
 
 @pytest.mark.parametrize("name", GAMMAS)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_gamma_as_zennit(vit: Any, given: str, name: str) -> None:
+def test_gamma_as_zennit(given: str, name: str) -> None:
     golden = arrays("vit_tiny", "lxt_cplrp")
     of_conv, of_linear, tolerance = GAMMAS[name]
     item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
@@ -131,7 +119,7 @@ def test_gamma_as_zennit(vit: Any, given: str, name: str) -> None:
     if of_linear:
         gamma = {"rule": "gamma", "gamma": of_linear}
         overrides += [("*.mlp.fc?", gamma), ("head", gamma)]
-    found = te.explain(vit, item, method="lrp", target="all", at="pixels", overrides=overrides)
+    found = te.explain(vit(), item, method="lrp", target="all", at="pixels", overrides=overrides)
     expected = golden[f"{given}.cp_lrp_gamma.{name}.pixels"].sum(axis=1)
     assert difference(np.stack([one.relevance for one in found]), expected) < tolerance
     for attribution in found:
@@ -139,11 +127,11 @@ def test_gamma_as_zennit(vit: Any, given: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_cp_lrp_as_lxt(vit: Any, given: str) -> None:
+def test_cp_lrp_as_lxt(given: str) -> None:
     golden = arrays("vit_tiny", "lxt_cplrp")
     item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
     for method, name in (("lrp", "cp_lrp_eps"), ("gradient-x-input", "gi")):
-        found = te.explain(vit, item, method=method, target="all", at="pixels")
+        found = te.explain(vit(), item, method=method, target="all", at="pixels")
         expected = golden[f"{given}.{name}.pixels"].sum(axis=1)
         assert difference(np.stack([one.relevance for one in found]), expected) < 1e-4
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_models import arrays, difference, load_bert, load_vit
+from golden_models import arrays, bert, difference, vit
 
 import transexplain as te
 from transexplain.engine.composites import COMPOSITES, ChefersRules, InputRule
@@ -16,16 +16,6 @@ from transexplain.types.items import Item
 #: of their layers: sums rescaled (`ours`), or the LRP they compare with
 NORMALISED = {"ours": True, "orig_lrp": False}
 TOLERANCE = 1e-5
-
-
-@pytest.fixture(scope="module")
-def bert() -> Any:
-    return load_bert()
-
-
-@pytest.fixture(scope="module")
-def vit() -> Any:
-    return load_vit()
 
 
 def attention_relevance(
@@ -57,12 +47,12 @@ def from_last_layer(maps: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_bert(bert: Any, given: str, layers: str) -> None:
+def test_bert(given: str, layers: str) -> None:
     golden = arrays("bert_tiny", "chefer")
     mask = golden[f"{given}.attention_mask"]
     real = int(mask.sum())
     content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
-    relevance, maps = attention_relevance(bert, content, layers, at="encoder")
+    relevance, maps = attention_relevance(bert(), content, layers, at="encoder")
     expected = golden[f"{given}.attn_cam.{layers}"]
     assert difference(maps, expected[..., :real, :real]) < TOLERANCE
     assert not expected[..., real:].any(), "no padding receives relevance"
@@ -78,12 +68,12 @@ def test_bert(bert: Any, given: str, layers: str) -> None:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_full_lrp_of_bert(bert: Any, given: str, layers: str) -> None:
+def test_full_lrp_of_bert(given: str, layers: str) -> None:
     golden = arrays("bert_tiny", "chefer")
     mask = golden[f"{given}.attention_mask"]
     content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
     found = te.explain(
-        bert, content, "chefer-lrp", "all", variant="authors", baseline=layers == "orig_lrp"
+        bert(), content, "chefer-lrp", "all", variant="authors", baseline=layers == "orig_lrp"
     )
     together = np.stack([one.relevance for one in found])
     together[:, 0] = 0  # the authors leave [CLS] out
@@ -95,10 +85,10 @@ def test_full_lrp_of_bert(bert: Any, given: str, layers: str) -> None:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_vit(vit: Any, given: str, layers: str) -> None:
+def test_vit(given: str, layers: str) -> None:
     golden = arrays("vit_tiny", "chefer")
     content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
-    _, maps = attention_relevance(vit, content, layers, at="encoder")
+    _, maps = attention_relevance(vit(), content, layers, at="encoder")
     assert difference(maps, golden[f"{given}.attn_cam.{layers}"]) < TOLERANCE
     suffix = ".ours_layers" if layers == "ours" else ""
     expected = golden[f"{given}.partial_lrp{suffix}"]
@@ -107,13 +97,13 @@ def test_vit(vit: Any, given: str, layers: str) -> None:
 
 @pytest.mark.parametrize("layers", NORMALISED)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_full_lrp_of_vit(vit: Any, given: str, layers: str) -> None:
+def test_full_lrp_of_vit(given: str, layers: str) -> None:
     """At the pixels, with z^B at the patch convolution."""
     golden = arrays("vit_tiny", "chefer")
     content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
     baseline = layers == "orig_lrp"
     found = te.explain(
-        vit, content, "chefer-lrp", "all", at="pixels", variant="authors", baseline=baseline
+        vit(), content, "chefer-lrp", "all", at="pixels", variant="authors", baseline=baseline
     )
     suffix = "" if baseline else ".ours_layers"
     expected = golden[f"{given}.full_lrp{suffix}"]
@@ -121,9 +111,9 @@ def test_full_lrp_of_vit(vit: Any, given: str, layers: str) -> None:
 
 
 @pytest.mark.parametrize("layers", NORMALISED)
-def test_the_paper_differs_by_the_stabiliser_alone(bert: Any, layers: str) -> None:
+def test_the_paper_differs_by_the_stabiliser_alone(layers: str) -> None:
     golden = arrays("bert_tiny", "chefer")
     content = {"input_ids": golden["d0.input_ids"]}
-    _, paper = attention_relevance(bert, content, layers, at="encoder", authors=False)
-    _, authors = attention_relevance(bert, content, layers, at="encoder")
+    _, paper = attention_relevance(bert(), content, layers, at="encoder", authors=False)
+    _, authors = attention_relevance(bert(), content, layers, at="encoder")
     assert 0 < difference(paper, authors) < 1e-3

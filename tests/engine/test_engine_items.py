@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from toy_networks import close, inputs, run
 
 from transexplain.engine.composites import composite
-from transexplain.engine.item_axis import axis_of, per_item, spread
+from transexplain.engine.item_axis import per_item, spread
 from transexplain.engine.propagate import propagate
-from transexplain.engine.tensor_record import ItemAxis
+from transexplain.engine.tensor_record import ItemAxis, recorded
 from transexplain.errors import EngineError
 
 Function = Callable[[Tensor], Tensor]
@@ -119,7 +119,7 @@ def followed(function: Function, x: Tensor) -> tuple[Tensor, ItemAxis | None]:
         return h.flatten(1)
 
     propagate(forward, composite("lrp"), items=len(x))
-    return seen[0].detach(), axis_of(seen[0])
+    return seen[0].detach(), recorded(seen[0]).axis
 
 
 def owners(function: Function, x: Tensor) -> Tensor:

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from architectures_measured import ready
+from architectures_measured import step_for
 from everyday import only
 from torch import Tensor
 
 from transexplain.engine import compiled as compiling_module
 from transexplain.engine import layer_rules, needed_work
-from transexplain.engine.composites import composite
 from transexplain.engine.needed_work import (
     exchanged,
     value_gradient,
@@ -21,10 +20,6 @@ from transexplain.engine.needed_work import (
 )
 from transexplain.engine.replay import Step
 from transexplain.engine.traced import Traced, traced
-from transexplain.methods.at_input_layer import features_at
-from transexplain.methods.relevance import step_of
-from transexplain.models.loaded_model import Encoded
-from transexplain.types.items import Item
 
 FLOATS = (torch.float32, torch.float64)
 
@@ -33,14 +28,6 @@ FLOATS = (torch.float32, torch.float64)
 def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention by torch's fused kernel, as on a card."""
     monkeypatch.setattr(layer_rules, "recomputable", lambda _call: False)
-
-
-def step_for(name: str, method: str = "lrp") -> Step:
-    model = ready(name).model
-    items = [Item(id=str(i), index=i, content=one) for i, one in enumerate(ready(name).items[:2])]
-    batch = model.collate([one for one in model.encode(items) if isinstance(one, Encoded)])
-    places = features_at(model.default_at, batch.encoded[0])
-    return step_of(model, batch, composite(method), model.default_at, places)
 
 
 def outputs(made: Traced, step: Step, seed: Tensor) -> Sequence[Tensor]:

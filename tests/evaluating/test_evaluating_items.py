@@ -12,7 +12,7 @@ from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.evaluate_items import Evaluated
+from transexplain.evaluating.evaluate_items import EvaluatedItem
 from transexplain.evaluating.evaluation_bench import Stopwatch
 from transexplain.evaluating.metrics import curve_of
 from transexplain.explaining import Stopped
@@ -50,7 +50,7 @@ def plan_of(
     return some_plan(methods, metrics, **keys)
 
 
-def scores_of(ends: list[Evaluated]) -> dict[tuple[str, str, str], MetricScore]:
+def scores_of(ends: list[EvaluatedItem]) -> dict[tuple[str, str, str], MetricScore]:
     found = [score for end in ends for score in end.scores]
     by_key = {(one.item_id, one.method, one.metric): one for one in found}
     assert len(by_key) == len(found)

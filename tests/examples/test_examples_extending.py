@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gallery import Gallery
 from jinja2 import ChoiceLoader, FileSystemLoader
 from tiny_audit import make_audit
 from tiny_models import bert, wordpiece
@@ -87,12 +88,8 @@ def test_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
     import sentence_occlusion
 
     place = "sentence_occlusion:explain"
-    facts = MethodFacts(
-        place=place,
-        source="an example",
-        modalities=("text",),
-        cost=sentence_occlusion.cost,
-    )
+    cost = sentence_occlusion.cost
+    facts = MethodFacts(place=place, source="an example", modalities=("text",), cost=cost)
     monkeypatch.setitem(methods.TABLE, "sentence-occlusion", facts)
     monkeypatch.setitem(METHODS._table, "sentence-occlusion", place)
     model = model_of_texts()
@@ -112,14 +109,8 @@ def test_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     place = "top_share:top_share"
-    facts = MetricFacts(
-        place=place,
-        title="Top share",
-        source="an example",
-        kind="map",
-        better="neither",
-        unit="share of |relevance|",
-    )
+    about = {"title": "Top share", "source": "an example", "unit": "share of |relevance|"}
+    facts = MetricFacts(place=place, kind="map", better="neither", **about)
     monkeypatch.setitem(metrics.TABLE, "top-share", facts)
     monkeypatch.setitem(METRICS._table, "top-share", place)
     model = model_of_texts()
@@ -127,12 +118,8 @@ def test_a_metric(monkeypatch: pytest.MonkeyPatch) -> None:
     (row,) = [row for row in table.rows if row.method == "lrp"]
     shares = []
     for one in te.explain(model, TEXTS):
-        sizes = [
-            abs(float(value))
-            for value, token in zip(one.relevance, one.features, strict=True)
-            if not token.special
-        ]
-        shares.append(sum(sorted(sizes)[-3:]) / sum(sizes))
+        sizes = sorted(abs(one.relevance[[not token.special for token in one.features]]))
+        shares.append(sum(sizes[-3:]) / sum(sizes))
     assert row.mean == pytest.approx(np.mean(shares), rel=1e-6)
     assert (table.title, table.unit) == (facts.title, facts.unit)
 
@@ -181,9 +168,9 @@ def test_an_operator_rule(lerp_entered: Callable[[], None]) -> None:
 
 
 @pytest.fixture
-def run(call: Call, tmp_path: Path) -> Call:
-    """As `call`, after one audit."""
-    call("run", str(make_audit(tmp_path, evaluation={"items": 0})))
+def run(call: Call, tmp_path: Path, gallery: Gallery) -> Call:
+    """As `call`, with one audit of 20 texts in its store."""
+    gallery["texts"].copy(tmp_path)
     return call
 
 
@@ -194,7 +181,7 @@ def test_an_export(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = run("export", "--format", "text-table").splitlines()
     assert lines[0].split() == ["label", "predicted", "items"]
     rows = [line.split() for line in lines[1:]]
-    assert sum(int(count) for *_, count in rows) == 40
+    assert sum(int(count) for *_, count in rows) == 20
     assert {label for label, *_ in rows} == {"bad", "so-so", "good"}
     monkeypatch.setattr(export_run, "_OF_FINDINGS", (*export_run._OF_FINDINGS, "text-table"))
     redacted = run("export", "--format", "text-table", "--redact", "--min-count", "41")

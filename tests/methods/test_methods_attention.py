@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from architectures_measured import ready
+from architectures_measured import batch_of, ready
 from torch import Tensor, nn
 
 import transexplain as te
@@ -17,26 +17,18 @@ from transexplain.methods.attention_flow import _flows
 from transexplain.methods.global_maps import mean_heads
 from transexplain.methods.map_passes import MapMethod, global_maps
 from transexplain.methods.relevance import chefer_rules
-from transexplain.models.loaded_model import Batch
-from transexplain.types.items import Item
-
-
-def batch_of(name: str, index: int = 0) -> Batch:
-    item = Item(id="0", index=0, content=ready(name).items[index])
-    found: Batch = ready(name).model.collate(ready(name).model.encode([item]))
-    return found
 
 
 def passed(name: str) -> AttentionPass:
     """A forward pass over one item that keeps its maps (1, H, T, T)."""
-    model, batch = ready(name).model, batch_of(name)
+    model, batch = ready(name).model, batch_of(name, 0)
     return read_attention(lambda taps: model.run(batch, at=model.default_at, taps=taps))
 
 
 def rows_read(name: str) -> Tensor:
     """(T,) the share of each row that the classifier reads."""
     method = MapMethod(key="rows", layers=range, compute=mean_heads)
-    with global_maps(ready(name).model, batch_of(name), method) as maps:
+    with global_maps(ready(name).model, batch_of(name, 0), method) as maps:
         return maps.rows_read()[0]
 
 
@@ -98,7 +90,7 @@ OfLayer = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def at_maps(name: str, label: int = 0) -> list[OfLayer]:
     """Of each layer (H, T, T): attention, gradient of a class, relevance by Chefer's rules."""
-    model, batch, found = ready(name).model, batch_of(name), passed(name)
+    model, batch, found = ready(name).model, batch_of(name, 0), passed(name)
     seed = torch.eye(found.logits.shape[1])[label : label + 1]
     propagation = propagate(
         lambda taps: model.run(batch, at=model.default_at, taps=taps),

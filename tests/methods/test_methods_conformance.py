@@ -16,7 +16,7 @@ from explainer_samples import write_explainer
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.methods import METHODS, bound, cost_of, facts_of
+from transexplain.methods import METHODS, bound, facts_of
 from transexplain.types.items import Attribution, Item, PatchGrid, ResolvedTarget
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target, resolve_target
@@ -183,16 +183,3 @@ def test_contrasts_and_own_classes(method: str) -> None:
     assert found[0].logit == pytest.approx(logits[names[0]] - logits[names[1]])
     assert found[1].logit == pytest.approx(logits[names[0]] + logits[names[1]])
     assert found[2].logit == pytest.approx(logits[names[0]])
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_costs_are_declared(method: str) -> None:
-    params = params_of("BERT", method)
-    cost = cost_of(MethodSpec(name=method, params=params), 8)
-    forwards, backwards = cost.of(1)
-    assert forwards >= 1
-    assert backwards >= 0
-    more = cost.of(3)
-    assert more[0] >= forwards
-    assert more[1] >= backwards
-    assert facts_of(method).source

@@ -195,20 +195,6 @@ def test_captum_shap_over_several_references() -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
 
 
-def test_captum_falls_back_to_the_gradient_where_this_sums() -> None:
-    """Captum has no rule for GELU and takes its gradient without a word."""
-    network = seeded(nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 2)))
-    x, reference = 2 * inputs(3, 6), torch.zeros(3, 6, dtype=torch.float64)
-    silent = captums(network, x, reference, 0)
-    point = x.clone().requires_grad_(True)
-    (gradient,) = torch.autograd.grad(network(point)[:, 0].sum(), point)
-    torch.testing.assert_close(silent, gradient * (x - reference), rtol=1e-9, atol=1e-9)
-    wanted = (network(x) - network(reference))[:, 0].detach()
-    assert ((silent.sum(1) - wanted).abs() > 0.01 * wanted.abs()).all()
-    found = lifted(network, x, reference).relevance(torch.tensor([[1.0, 0.0]] * 3))
-    torch.testing.assert_close(found.sum(1), wanted, rtol=1e-11, atol=1e-11)
-
-
 def distilbert() -> nn.Module:
     settings = {"vocab_size": 18, "dim": 16, "hidden_dim": 24, "n_heads": 2, "n_layers": 2}
     config = transformers.DistilBertConfig(max_position_embeddings=20, **settings)

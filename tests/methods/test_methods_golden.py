@@ -5,22 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_models import arrays, difference, load_bert, load_vit
+from golden_models import arrays, bert, difference, vit
 
 import transexplain as te
 
 ATTENTION, RELEVANCE = 1e-9, 1e-5
 STARTS = (0, 1, 2)
-
-
-@pytest.fixture(scope="module")
-def bert() -> Any:
-    return load_bert()
-
-
-@pytest.fixture(scope="module")
-def vit() -> Any:
-    return load_vit()
 
 
 def text(golden: Any, given: str) -> tuple[dict[str, Any], int, int]:
@@ -58,34 +48,34 @@ OF_BERT: dict[str, tuple[str, dict[str, Any], float]] = {
 
 @pytest.mark.parametrize("array", OF_BERT)
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_bert(bert: Any, given: str, array: str) -> None:
+def test_bert(given: str, array: str) -> None:
     golden = arrays("bert_tiny", "chefer")
     content, own, length = text(golden, given)
     method, params, tolerance = OF_BERT[array]
-    found = relevance(bert, content, method, variant="authors", padded_length=length, **params)
+    found = relevance(bert(), content, method, variant="authors", padded_length=length, **params)
     expected = np.nan_to_num(golden[f"{given}.{array}"])
     expected = np.broadcast_to(expected, (3, length))[:, :own]
     assert difference(found, expected) < tolerance
 
 
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
-def test_gae_of_bert(bert: Any, given: str) -> None:
+def test_gae_of_bert(given: str) -> None:
     golden = arrays("bert_tiny", "chefer")
     content, own, length = text(golden, given)
-    found = relevance(bert, content, "gae", variant="authors", padded_length=length)
+    found = relevance(bert(), content, "gae", variant="authors", padded_length=length)
     assert difference(found, golden[f"{given}.gae.R"][:, 0, :own]) < ATTENTION
 
 
 @pytest.mark.parametrize("given", ["d0", "d1u"])
-def test_alis_baselines(bert: Any, given: str) -> None:
+def test_alis_baselines(given: str) -> None:
     golden = arrays("bert_tiny", "ali_attention_baselines")
     content, _, _ = text(arrays("bert_tiny", "chefer"), given)
-    last = relevance(bert, content, "attention-last", readout="all")[0]
+    last = relevance(bert(), content, "attention-last", readout="all")[0]
     assert difference(last, golden[f"{given}.attn_last.headmean_colsum"]) < ATTENTION
     for layer in range(3):
-        rolled = relevance(bert, content, "rollout", readout="all", stop_layer=layer + 1)[0]
+        rolled = relevance(bert(), content, "rollout", readout="all", stop_layer=layer + 1)[0]
         assert difference(rolled, golden[f"{given}.rollout.layer{layer}.colsum"]) < ATTENTION
-    flow = relevance(bert, content, "attention-flow", readout="all", variant="authors")[0]
+    flow = relevance(bert(), content, "attention-flow", readout="all", variant="authors")[0]
     assert difference(flow, golden[f"{given}.attention_flow.layer2"]) < ATTENTION
 
 
@@ -106,21 +96,21 @@ OF_VIT: dict[str, tuple[str, dict[str, Any], float]] = {
 
 @pytest.mark.parametrize("array", OF_VIT)
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_vit(vit: Any, given: str, array: str) -> None:
+def test_vit(given: str, array: str) -> None:
     golden = arrays("vit_tiny", "chefer")
     method, params, tolerance = OF_VIT[array]
-    found = relevance(vit, picture(golden, given), method, variant="authors", **params)
+    found = relevance(vit(), picture(golden, given), method, variant="authors", **params)
     expected = np.broadcast_to(np.nan_to_num(golden[f"{given}.{array}"]), (5, 16))
     assert difference(found, expected) < tolerance
 
 
 @pytest.mark.parametrize("given", ["d0", "d1"])
-def test_full_lrp(bert: Any, vit: Any, given: str) -> None:
+def test_full_lrp(given: str) -> None:
     golden = arrays("bert_tiny", "chefer")
     content, own, _ = text(golden, given)
-    found = relevance(bert, content, "full-lrp", variant="authors")
+    found = relevance(bert(), content, "full-lrp", variant="authors")
     found[:, 0] = 0  # the authors leave [CLS] out
     assert difference(found, golden[f"{given}.full_lrp"][:, :own]) < RELEVANCE
     golden = arrays("vit_tiny", "chefer")
-    found = relevance(vit, picture(golden, given), "full-lrp", variant="authors", at="pixels")
+    found = relevance(vit(), picture(golden, given), "full-lrp", variant="authors", at="pixels")
     assert difference(found, golden[f"{given}.full_lrp"].reshape(5, -1)) < 10 * RELEVANCE

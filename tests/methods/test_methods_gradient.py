@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
-from tiny_models import bert, vit, wordpiece
+from tiny_models import bert, picture, pixels, vit, wordpiece
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 from toy_networks import inputs, seeded
@@ -28,12 +27,6 @@ GRADIENT = (*SUMMING, "smoothgrad", "saliency")
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film"]
 
 
-def pixels(image: Image.Image) -> Tensor:
-    """Normalised by a mean of 0.5, so that black is -1."""
-    shown = np.asarray(image.resize((24, 24)), dtype=np.float64)
-    return torch.from_numpy(shown.transpose(2, 0, 1) / 127.5 - 1)
-
-
 @pytest.fixture(scope="module")
 def text() -> LoadedModel:
     return te.wrap(seeded(bert()), tokenizer=wordpiece(), modality="text")
@@ -42,11 +35,6 @@ def text() -> LoadedModel:
 @pytest.fixture(scope="module")
 def image() -> LoadedModel:
     return te.wrap(seeded(vit()), modality="image", transform=pixels)
-
-
-def picture(seed: int = 0) -> Image.Image:
-    noise = np.random.default_rng(seed).integers(0, 255, (24, 24, 3), dtype=np.uint8)
-    return Image.fromarray(noise)
 
 
 def passed(model: LoadedModel, contents: list[Any], at: str | None = None) -> InputLayerForward:
@@ -289,7 +277,7 @@ def test_a_tokenizer_without_that_token() -> None:
 def test_black_needs_a_transform() -> None:
     bare = te.wrap(seeded(vit()), modality="image")
     item = {"pixel_values": inputs(3, 24, 24)}
-    with pytest.raises(ConfigurationError, match=r"what black is.*baseline='mean' or 'blur'"):
+    with pytest.raises(ConfigurationError, match=r"what is black.*baseline='mean' or 'blur'"):
         one(bare, item, "integrated-gradients", baseline="black")
 
 

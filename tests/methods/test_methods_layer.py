@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ModelLoadError
-from transexplain.methods import cost_of, facts_of
 from transexplain.methods.decoded_gradcam import highest
 from transexplain.models.hidden_states import blocks_of, run_layers
 from transexplain.models.lm_head import head_names, lm_head
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
-from transexplain.types.scores import MethodSpec
 
 TEXTS = ["a good film", "nice", "unbelievably good goods [x] a film", "good good film"]
 LAYERS = 3
@@ -223,16 +221,6 @@ def test_any_score_of_a_layer_can_be_decoded(
         shared = [wanted[token] / ids.count(token) for token in ids]
         np.testing.assert_allclose(one.relevance, shared, rtol=1e-9, atol=1e-12)
     assert any(one.relevance.max() > 0 for one in decoded)
-
-
-def test_the_defaults_are_the_paper_s(model: LoadedModel, head: str) -> None:
-    paper = {"weights": "local", "among": "vocabulary", "tau": None}
-    for default, told in zip(
-        te.explain(model, TEXTS, "decoded-gradcam", layer=0, head=head),
-        te.explain(model, TEXTS, "decoded-gradcam", layer=0, head=head, **paper),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(default.relevance, told.relevance)
 
 
 @pytest.mark.parametrize("method", ["layer-gradcam", "decoded-gradcam"])
@@ -565,13 +553,6 @@ def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
         te.explain(model, "film", "layer-gradcam", weights="max")
     with pytest.raises(ConfigurationError, match="no parameter 'heads'"):
         te.explain(model, "film", "decoded-gradcam", heads=head)
-
-
-def test_the_table_has_unit_and_cost_of_the_layer_methods(model: LoadedModel) -> None:
-    assert facts_of("decoded-gradcam").modalities == ("text",)
-    for name in ("layer-gradcam", "decoded-gradcam"):
-        assert facts_of(name).unit == "score"
-        assert cost_of(MethodSpec(name=name), 10).of(3) == (1, 3)
 
 
 @pytest.mark.shared

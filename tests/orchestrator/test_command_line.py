@@ -22,7 +22,7 @@ from store_samples import make_plan, make_result, make_shards
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from orchestrator.cli.command_line import app, main
+from orchestrator.cli.command_line import app
 from orchestrator.cli.verb_table import GROUPS, VERBS
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.registry import load
@@ -113,20 +113,10 @@ def test_databases(kind: str, tmp_path: Path, call: Call, monkeypatch: pytest.Mo
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", url)
     monkeypatch.setenv("TRANSEXPLAIN_BROKER_URL", "redis://127.0.0.1:1/0")
     for words in (
-        ("status",),
-        ("resume",),
-        ("retry",),
-        ("cancel", "x"),
-        ("report",),
-        ("schedule", "list"),
-        ("schedule", "tick"),
-        ("gate", "--policy", "p.yaml"),
+        *(("status",), ("resume",), ("retry",), ("cancel", "x"), ("report",), ("sweep",)),
+        *(("schedule", "list"), ("schedule", "tick"), ("gate", "--policy", "p.yaml"), ("beat",)),
+        *(("db", "upgrade"), ("db", "check"), ("db", "vacuum")),
         ("metrics-server", "--port", "19464"),
-        ("sweep",),
-        ("beat",),
-        ("db", "upgrade"),
-        ("db", "check"),
-        ("db", "vacuum"),
     ):
         code, printed = call(*words)
         assert code in (2, 4), (words, printed)
@@ -454,67 +444,46 @@ def test_a_full_disk_is_named() -> None:
     assert done.stderr.strip() == "error: the output cannot be written: No space left on device"
 
 
-@pytest.fixture
-def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """Run the command line here; gives back its exit code, what it printed and its errors."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["transexplain", "doctor", *words])
-        code = 0
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return run
-
-
-def test_a_text_model(doctor, bert_dir: Path, tmp_path: Path) -> None:
-    code, printed, _ = doctor(str(bert_dir))
+def test_doctor_of_a_text_model(call: Call, bert_dir: Path, tmp_path: Path) -> None:
+    code, printed = call("doctor", str(bert_dir))
     assert code == 0, printed
     assert re.search(r"^ *linear +LRP-0 +14 +\d+\.\d\d *$", printed, re.MULTILINE), "biases are 0"
     assert re.search(r"^gap [+-].*: within 5e-06$", printed, re.MULTILINE)
     assert "logits identical to the untouched model's" in printed
     assert re.search(r"explanation .* ms: \d+\.\d\d forwards .*\n.*not measured on CPU", printed)
     assert "Batches: similar lengths, padded" in printed
-    assert printed.splitlines()[-1] == "verdict: covered"
+    assert "verdict: covered" in printed.splitlines()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert"], "nothing is left behind"
 
 
-def test_a_picture_model_at_pixels(doctor, vit_dir: Path) -> None:
-    code, printed, _ = doctor(str(vit_dir), "--at", "pixels", "--dtype", "float64")
+def test_doctor_of_a_picture_model_at_pixels(
+    call: Call, vit_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    code, printed = call("doctor", str(vit_dir), "--at", "pixels", "--dtype", "float64")
     assert code == 0, printed
     assert "conv2d" in printed
-    measured = doctor(str(vit_dir), "--method", "lrp-ah")[1]
+    measured = call("doctor", str(vit_dir), "--method", "lrp-ah")[1]
     assert re.search(r"^ *gelu +gradient, measured +2 +[+-]\d\.\d{4} +\d", measured, re.MULTILINE)
     assert re.search(r": within 1e-12$", printed, re.MULTILINE)
     assert "padding" not in printed
 
 
 def test_operators_that_are_not_covered_are_listed(
-    doctor, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transexplain.engine import mode, operators
 
     for table in (mode.KIND, operators.KIND):
         monkeypatch.delitem(table, "gelu", raising=False)
-    code, printed, _ = doctor(str(bert_dir))
+    code, printed = call("doctor", str(bert_dir))
     assert code == 1
     line = next(line for line in printed.splitlines() if line.startswith("not covered: "))
-    assert re.fullmatch(
-        r"not covered: gelu, 2 x, activations\.py:\d+ in \w+, "
-        r"bert\.encoder\.layer\.0\.intermediate\.intermediate_act_fn and 1 more: "
-        r"no rule knows it",
-        line,
-    ), line
-    assert "methods that need no rule for it: " in printed
-    assert "random" in printed
-    assert printed.splitlines()[-1] == "verdict: not covered: gelu"
-    code, printed, _ = doctor(str(bert_dir), "--json")
+    place = r"activations\.py:\d+ in \w+, bert\.encoder\.layer\.0\.\S+ and 1 more: "
+    assert re.match(f"not covered: gelu, 2 x, {place}", line), line
+    assert "methods that need no rule for it: " in printed and "random" in printed
+    assert "verdict: not covered: gelu" in printed.splitlines()
+    code, printed = call("doctor", str(bert_dir), "--json")
     assert code == 1
     uncovered = json.loads(printed)["uncovered"]
     assert [one["operator"] for one in uncovered] == ["gelu", "gelu"]
@@ -535,12 +504,9 @@ def worked(db: Database, days: float) -> str:
     while (claim := shards.claim(db, run_id, "w", 60)) is not None:
         results.save(db, claim, make_result(claim.shard))
     assert runs.finalise(db, run_id)
+    over = update(runs_table).where(runs_table.c.id == run_id)
     with db.begin() as connection:
-        connection.execute(
-            update(runs_table)
-            .where(runs_table.c.id == run_id)
-            .values(finished=DatabaseTime() - days * DAY)
-        )
+        connection.execute(over.values(finished=DatabaseTime() - days * DAY))
     return run_id
 
 
@@ -562,9 +528,8 @@ def test_sqlite_from_upgrade_to_backup(url: str, tmp_path: Path) -> None:
     dry = db_verb(url, "prune", "--older-than", "90d", "--dry-run").output
     assert f"1 runs with 12 items:\n  {old}  sample audit  over since" in dry
     assert "deleted" not in dry
-    assert (
-        "deleted 1 runs with 12 items" in db_verb(url, "prune", "--older-than", "90d", "-y").output
-    )
+    said = db_verb(url, "prune", "--older-than", "90d", "-y").output
+    assert "deleted 1 runs with 12 items" in said
     assert "no run is that old" in db_verb(url, "prune", "--older-than", "90d").output
     assert "before" in db_verb(url, "vacuum").output
     for file, left in ((url, {young}), (f"sqlite:///{copy}", {old, young})):

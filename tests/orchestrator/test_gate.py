@@ -1,7 +1,8 @@
 """The gate: every rule kept and broken, what was not measured, and policies that are wrong."""
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,16 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from hypothesis import given
+from fresh_stores import fresh_store
+from gallery import Gallery
+from hypothesis import example, given
 from hypothesis import strategies as st
 from report_samples import ANNS, BOBS, CLASSES, WORTH, biased_run, explained_text, stored_run
 from sqlalchemy import delete
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.gate import Check, Verdict, judge, junit_xml, load_policy
+from orchestrator.gate import GateVerdict, PolicyCheck, judge, junit_xml, load_policy
 from orchestrator.gate.policy import Policy
 from orchestrator.gate.policy_checks import checks
 from transexplain.analysis.groups.answers import Answer
@@ -36,27 +39,29 @@ from transexplain.reports.sections.measured_faithfulness import Faithfulness, Fa
 from transexplain.reports.summary import summarise
 from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 from transexplain.store.schema import run
 from transexplain.types.findings import Practical
 from transexplain.types.plans import AuditPlan, DatasetRef, ImpactPlan, ModelRef, Shard
 from transexplain.types.scores import MethodSpec
 
+Judged = Callable[..., PolicyCheck]
 POSITIVE = Answer(name="positive", plus=(1,), minus=(0,))
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'gate.db'}"
-
-
-@pytest.fixture
-def db(url: str) -> Iterator[Database]:
-    with open_database(url, upgrade=True) as database:
+def db(tmp_path: Path) -> Iterator[Database]:
+    with fresh_store(tmp_path / "gate.db") as database:
         yield database
 
 
-def check(db: Database, run_id: str, **rules: Any) -> Check:
+@pytest.fixture
+def biased(gallery: Gallery) -> Iterator[Database]:
+    """A store with a run that is over, for reading."""
+    with gallery["biased"].open() as database:
+        yield database
+
+
+def check(db: Database, run_id: str, **rules: Any) -> PolicyCheck:
     """The one check of a policy of one rule."""
     found = judge(db, run_id, Policy.model_validate(rules))
     assert found.checks[0].rule == "finished" and found.checks[0].passed
@@ -83,16 +88,16 @@ def test_accuracy_gaps_and_cuts_that_break_their_limit(db: Database) -> None:
     assert check(db, run_id, max_gap_above=2).passed
 
 
-def test_forbidden_relevance_is_named_and_scopes_narrow_it(db: Database) -> None:
-    run_id = biased_run(db)
-    found = check(db, run_id, relevance={"forbid": "difference"})
+def test_forbidden_relevance_is_named_and_scopes_narrow_it(biased: Database) -> None:
+    found = check(biased, "latest", relevance={"forbid": "difference"})
     assert not found.passed and found.measured == 2.0
     assert "anns for positive (class:positive) difference" in found.text
-    assert check(db, run_id, relevance={"forbid": ["inconclusive"]}).passed
-    scoped = check(db, run_id, relevance={"groups": ["anns"], "targets": "class:positive"})
+    assert check(biased, "latest", relevance={"forbid": ["inconclusive"]}).passed
+    scoped = check(biased, "latest", relevance={"groups": ["anns"], "targets": "class:positive"})
     assert scoped.measured == 1.0 and "1 of 1 comparisons" in scoped.text
     for wrong in ({"groups": ["nobody"]}, {"targets": ["predicted"]}, {"groups": "places"}):
-        assert "not measured: no comparison of" in check(db, run_id, relevance=wrong).text
+        unknown = check(biased, "latest", relevance=wrong)
+        assert unknown.measured is None and not unknown.passed
 
 
 def test_forbidden_verdicts_are_named_with_their_reason(db: Database) -> None:
@@ -112,15 +117,17 @@ def test_forbidden_verdicts_are_named_with_their_reason(db: Database) -> None:
     assert not absent.passed and "not measured: no verdict on group places" in absent.text
 
 
-def judged(db: Database, policy: dict[str, Any], **changes: Any) -> Check:
+@pytest.fixture
+def judged(gallery: Gallery) -> Callable[..., PolicyCheck]:
     """The one check of a biased run whose groups hold other evidence."""
-    summary = summarise(db, biased_run(db), gallery=0)
-    assert summary.groups is not None
-    (one,) = checks(
-        Policy.model_validate(policy),
-        replace(summary, groups=replace(summary.groups, **changes)),
-    )
-    return one
+
+    def one_check(policy: dict[str, Any], **changes: Any) -> PolicyCheck:
+        summary = gallery.summary("biased")
+        groups = replace(summary.groups, **changes)
+        (one,) = checks(Policy.model_validate(policy), replace(summary, groups=groups))
+        return one
+
+    return one_check
 
 
 @pytest.mark.exhaustive
@@ -129,29 +136,29 @@ def judged(db: Database, policy: dict[str, Any], **changes: Any) -> Check:
     [(500, 500, 1000, True, False), (52, 60, 100, True, True), (300, 600, 1000, False, False)],
 )
 def test_rates_fail_by_an_interval_beyond_the_limit_alone(
-    db: Database, own: int, other: int, items: int, passed: bool, is_open: bool
+    judged: Judged, own: int, other: int, items: int, passed: bool, is_open: bool
 ) -> None:
     rows = rated(own, other, items)
     for rule in ({"max_rate_difference": 0.05}, {"min_impact_ratio": 0.8}):
-        found = judged(db, rule, outcomes=rows)
+        found = judged(rule, outcomes=rows)
         assert (found.passed, found.open) == (passed, is_open)
-    again = judged(db, {"max_rate_difference": 0.05, "on_open": "fail"}, outcomes=rows)
+    again = judged({"max_rate_difference": 0.05, "on_open": "fail"}, outcomes=rows)
     assert again.passed == (passed and not is_open)
 
 
 @pytest.mark.exhaustive
-def test_a_stratum_fails_only_where_the_report_shows_a_difference(db: Database) -> None:
+def test_a_stratum_fails_only_where_the_report_shows_a_difference(judged: Judged) -> None:
     """By the same numbers: 10 against 8 of 20 in all, and 2 against 8 of 10 in the north."""
     rule = {"min_impact_ratio": 0.8}
-    assert judged(db, rule, outcomes=rated(18, 20, 20, stratum="north")).passed
-    found = judged(db, rule, outcomes=rated(10, 90, 100, stratum="north"))
+    assert judged(rule, outcomes=rated(18, 20, 20, stratum="north")).passed
+    found = judged(rule, outcomes=rated(10, 90, 100, stratum="north"))
     assert not found.passed and "in north" in found.text
-    few = judged(db, rule, outcomes=rated(1, 5, 9))
+    few = judged(rule, outcomes=rated(1, 5, 9))
     assert not few.passed and few.measured is None, "rates over nine items say nothing"
     plain = tuple(
         replace(row, favourable=False, measures=row.measures[:1]) for row in rated(1, 9, 20)
     )
-    found = judged(db, rule, outcomes=plain)
+    found = judged(rule, outcomes=plain)
     assert not found.passed and "groups.favourable" in found.text
 
 
@@ -194,35 +201,34 @@ def swapped(*effects: float) -> tuple[Counterfactual, ...]:
 
 
 @pytest.mark.exhaustive
-def test_what_swapping_does_is_limited_in_logits_and_in_probability(db: Database) -> None:
+def test_what_swapping_does_is_limited_in_logits_and_in_probability(judged: Judged) -> None:
     rows = swapped(0.3)
     for limit, kept in ((0.31, True), (0.29, False)):
-        found = judged(db, {"max_swap_logit": limit}, counterfactuals=rows)
+        found = judged({"max_swap_logit": limit}, counterfactuals=rows)
         assert (found.passed, found.open, found.measured) == (kept, False, pytest.approx(0.3))
         assert "logit of positive" in found.text
     for limit, kept in ((0.08, True), (0.07, False)):
-        found = judged(db, {"max_swap_probability": limit}, counterfactuals=rows)
+        found = judged({"max_swap_probability": limit}, counterfactuals=rows)
         assert (found.passed, found.measured) == (kept, pytest.approx(0.0744, abs=1e-3))
     both = swapped(0.0, 0.5, -0.9)
-    found = judged(db, {"max_swap_logit": 0.6}, counterfactuals=both)
+    found = judged({"max_swap_logit": 0.6}, counterfactuals=both)
     assert not found.passed and found.measured == pytest.approx(-0.9) and "in s2" in found.text
     few = tuple(
         replace(row, measures=tuple(replace(one, interval=None) for one in row.measures))
         for row in rows
     )
-    found = judged(db, {"max_swap_logit": 9.0}, counterfactuals=few)
+    found = judged({"max_swap_logit": 9.0}, counterfactuals=few)
     assert not found.passed and "not measured: no mention was swapped" in found.text
 
 
 @pytest.mark.exhaustive
-def test_gaps_in_what_a_verdict_rests_on_are_forbidden(db: Database) -> None:
+def test_gaps_in_what_a_verdict_rests_on_are_forbidden(judged: Judged, gallery: Gallery) -> None:
     rule = {"forbid_gaps": True}
-    found = judged(db, rule)
+    found = judged(rule)
     assert not found.passed and "2 of 38 items have no answer" in found.text
-    summary = summarise(db, biased_run(db), gallery=0)
-    assert summary.groups is not None
+    summary = gallery.summary("biased")
     most = replace(summary.groups.verdicts[0], missing=("Ann is 42 % of its mentions",))
-    found = judged(db, rule, verdicts=(most,))
+    found = judged(rule, verdicts=(most,))
     assert found.measured == 2.0 and "anns: Ann is 42 % of its mentions" in found.text
     whole = replace(summary, counts=replace(summary.counts, total=36, failed=0))
     (kept,) = checks(Policy.model_validate(rule), whole)
@@ -261,30 +267,23 @@ def test_what_was_not_measured_fails_and_says_what_to_run(
 
 def faithful(metric: str, beats: bool | None) -> FaithfulnessRow:
     values: dict[str, Any] = dict.fromkeys(FaithfulnessRow.__dataclass_fields__)
-    return FaithfulnessRow(
-        **values
-        | {"metric": metric, "title": metric.title(), "target": "predicted", "beats": beats}
-    )
+    row = {"metric": metric, "title": metric.title(), "target": "predicted", "beats": beats}
+    return FaithfulnessRow(**values | row)
 
 
-def test_faithfulness_wants_every_metric_that_was_judged(db: Database) -> None:
+def test_faithfulness_wants_every_metric_that_was_judged(gallery: Gallery) -> None:
     rows = (faithful("activation", True), faithful("pruning", False), faithful("runtime", None))
-    summary = replace(
-        summarise(db, biased_run(db), gallery=0),
-        faithfulness=Faithfulness(method="lrp", items=32, rows=rows),
-    )
+    measured = Faithfulness(method="lrp", items=32, rows=rows)
+    summary = replace(gallery.summary("biased"), faithfulness=measured)
 
-    def printed(**rule: Any) -> Check:
+    def printed(**rule: Any) -> PolicyCheck:
         (one,) = checks(Policy.model_validate({"faithfulness": rule}), summary)
         return one
 
     assert (printed().passed, printed().measured, printed().threshold) == (False, 1.0, 2.0)
     assert "not on Pruning (predicted)" in printed().text
     assert printed(metrics=["activation"]).passed
-    assert (
-        "metric runtime" in printed(metrics="runtime").text
-        and not printed(metrics="runtime").passed
-    )
+    assert not printed(metrics="runtime").passed
     policy = Policy.model_validate({"faithfulness": {"beats_random": False}})
     assert list(checks(policy, summary)) == []
 
@@ -359,28 +358,19 @@ def written(folder: Path, policy: object) -> Path:
 @pytest.mark.parametrize(
     ("policy", "printed"),
     [
-        (
-            {"max_fail": 0},
-            "max_fail: unknown key; did you mean 'max_failed'? known here: max_failed",
-        ),
-        (
-            {"relevance": {"ban": 1}},
-            "relevance.ban: unknown key; known here: forbid, groups, targets",
-        ),
-        ({"verdicts": {"targets": "all"}}, "verdicts.targets: unknown key; known here: mention, o"),
+        ({"max_fail": 0}, "did you mean 'max_failed'?"),
+        ({"relevance": {"ban": 1}}, "known here: forbid, groups, targets"),
+        ({"verdicts": {"targets": "all"}}, "verdicts.targets: unknown key"),
         ({"drift": {"max_flips": 1}}, "known here: against, max_changed_predictions"),
         ({"max_failed": 2}, "less than or equal to 1"),
         ({"max_failed": True}, "max_failed: takes a value, not true"),
-        (
-            {"drift": {"max_changed_predictions": False}},
-            "drift.max_changed_predictions: takes a value, not false",
-        ),
+        ({"drift": {"max_changed_predictions": False}}, "takes a value, not false"),
         ({"verdicts": {"mention": ["difference"]}}, "'changes', 'does not change'"),
         ({"verdicts": {"mention": [], "outcome": []}}, "forbids no state"),
         ({"on_open": "fail"}, "names no rule"),
         ({"relevance": {"forbid": ["guilty"]}}, "'difference', 'equivalent'"),
         ({"forbid_gaps": False}, "names no rule"),
-        ({"drift": {"against": "previous"}}, "names no limit; set one of forbid_new_differences"),
+        ({"drift": {"against": "previous"}}, "names no limit"),
         ({}, "names no rule; known: max_failed"),
         ("", "names no rule"),
         ("- max_failed", "holds no mapping"),
@@ -390,9 +380,8 @@ def written(folder: Path, policy: object) -> Path:
 def test_a_policy_that_is_wrong_is_refused_with_the_known_keys(
     tmp_path: Path, policy: object, printed: str
 ) -> None:
-    with pytest.raises(ConfigurationError) as refused:
+    with pytest.raises(ConfigurationError, match=re.escape(printed)):
         load_policy(written(tmp_path, policy))
-    assert printed in str(refused.value)
 
 
 def call(*words: str) -> Any:
@@ -400,25 +389,19 @@ def call(*words: str) -> Any:
 
 
 def test_the_verb_prints_every_rule_and_its_exit_code_is_the_verdict(
-    db: Database, url: str, tmp_path: Path
+    gallery: Gallery, tmp_path: Path
 ) -> None:
-    biased_run(db)
+    url = gallery["biased"].copy(tmp_path / "own").url
     kept = written(tmp_path, {"max_failed": 0.1, "min_accuracy": 0.9})
     found = call("gate", "latest", "--policy", str(kept), "--db", url)
     assert found.exit_code == 0, found.output
-    lines = found.output.splitlines()
-    assert [line.split()[:2] for line in lines[:3]] == [
-        ["PASS", "finished"],
-        ["PASS", "max_failed"],
-        ["PASS", "min_accuracy"],
-    ]
-    assert "0.05263 of the items have no explanation (2 of 38), at most 0.1 allowed" in lines[1]
-    assert lines[3].endswith("every rule is kept")
+    lines = [line.split()[:2] for line in found.output.splitlines()[:3]]
+    assert lines == [["PASS", "finished"], ["PASS", "max_failed"], ["PASS", "min_accuracy"]]
+    assert "(2 of 38)" in found.output
     broken = written(tmp_path, {"max_failed": 0.01, "relevance": {}, "min_accuracy": 0.9})
     found = call("gate", "--policy", str(broken), "--db", url)
     assert found.exit_code == 1
     assert [line[:4] for line in found.output.splitlines()[:4]] == ["PASS", "FAIL", "PASS", "FAIL"]
-    assert "2 of 4 rules are broken" in found.output
     found = call("gate", "--policy", str(broken), "--db", url, "--json")
     document = json.loads(found.output)
     assert (found.exit_code, document["passed"]) == (1, False)
@@ -426,11 +409,9 @@ def test_the_verb_prints_every_rule_and_its_exit_code_is_the_verdict(
 
 
 @pytest.mark.exhaustive
-def test_compare_prints_writes_and_refuses(
-    db: Database, url: str, tmp_path: Path, innocent: str
-) -> None:
+def test_compare_prints_writes_and_refuses(db: Database, tmp_path: Path, innocent: str) -> None:
     after = biased_run(db)
-    out = tmp_path / "out"
+    out, url = tmp_path / "out", f"sqlite:///{tmp_path / 'gate.db'}"
     found = call("compare", innocent, after, "--db", url, "--report-dir", str(out))
     assert found.exit_code == 0, found.output
     assert "12 of 36 items in both (33.3\u00a0%) are predicted differently" in found.output
@@ -449,7 +430,7 @@ BY_BOTH = replace(BY_SEX, ethnicity="from")
 People = Sequence[tuple[str, str, int, int]]  #: sex, ethnicity, items, of them selected
 
 
-def category_check(db: Database, limit: float, people: People, **settings: Any) -> Check:
+def category_check(db: Database, limit: float, people: People, **settings: Any) -> PolicyCheck:
     """What the rule says of a run over these people."""
     texts = [
         ("good" if number < selected else "bad", {"who": sex, "from": origin})
@@ -463,7 +444,7 @@ def category_check(db: Database, limit: float, people: People, **settings: Any) 
     return gated(db, run_id, limit)
 
 
-def gated(db: Database, run_id: str, limit: float) -> Check:
+def gated(db: Database, run_id: str, limit: float) -> PolicyCheck:
     found = judge(db, run_id, Policy.model_validate({"min_category_ratio": limit}))
     (one,) = (one for one in found.checks if one.rule == "min_category_ratio")
     assert found.passed == one.passed
@@ -478,10 +459,7 @@ def test_the_lowest_ratio_of_any_category_is_what_counts(db: Database) -> None:
     people = [("f", "a", 20, 15), ("f", "b", 20, 5), ("m", "a", 20, 15), ("m", "b", 20, 15)]
     found = category_check(db, 0.8, people)
     assert (found.passed, found.measured) == (False, pytest.approx(2 / 3))
-    assert found.text == (
-        "0.6667 the lowest impact ratio of a category: f for positive, 20 of 40 are selected, "
-        "at least 0.8 wanted"
-    )
+    assert "f for positive, 20 of 40 are selected" in found.text
     assert category_check(db, 2 / 3, people).passed
     both = category_check(db, 2 / 3, people, impact=BY_BOTH)
     assert (both.passed, both.measured) == (False, pytest.approx(1 / 3))
@@ -498,21 +476,11 @@ def test_small_and_unknown_categories_are_not_asked(db: Database) -> None:
 def test_a_model_of_one_class_is_asked_by_its_scores(db: Database) -> None:
     """Everybody is of the only class; 5 of 20 women and 15 of 20 men score above the median."""
     model = ModelRef(source="m", classes=("positive",))
-    explained = [
-        explained_text(
-            number,
-            "good",
-            None,
-            meta={"who": sex},
-            logits=(1.0 if number % 20 < high else -1.0,),
-        )
-        for number, (sex, high) in enumerate([("f", 5)] * 20 + [("m", 14)] * 20)
-    ]
-    found = gated(
-        db,
-        stored_run(db, explained, model=model, impact=BY_SEX),
-        0.8,
-    )
+    explained = []
+    for number, (sex, high) in enumerate([("f", 5)] * 20 + [("m", 14)] * 20):
+        logits = (1.0 if number % 20 < high else -1.0,)
+        explained.append(explained_text(number, "good", None, meta={"who": sex}, logits=logits))
+    found = gated(db, stored_run(db, explained, model=model, impact=BY_SEX), 0.8)
     assert (found.passed, found.measured) == (False, pytest.approx(5 / 14))
     assert "f for positive, 5 of 20 score above the median" in found.text
 
@@ -521,22 +489,10 @@ def test_a_model_of_one_class_is_asked_by_its_scores(db: Database) -> None:
     ("people", "settings", "reason"),
     [
         ([("f", "", 9, 4)], {"impact": None}, "name columns of them in groups.impact"),
-        (
-            [("f", "", 9, 0), ("m", "", 9, 0)],
-            {},
-            "no impact ratios by sex for positive: nobody was selected",
-        ),
-        (
-            [("f", "", 50, 9), ("m", "", 1, 1)],
-            {},
-            "2 in the data, 1 of them large enough, at least 2 are needed",
-        ),
+        ([("f", "", 9, 0), ("m", "", 9, 0)], {}, "by sex for positive: nobody was selected"),
+        ([("f", "", 50, 9), ("m", "", 1, 1)], {}, "2 in the data, 1 of them large enough"),
         ([("?", "", 9, 4)], {}, "0 in the data, 0 of them large enough"),
-        (
-            [("f", "a", 9, 4), ("m", "a", 9, 4)],
-            {"impact": BY_BOTH},
-            "no impact ratios by ethnicity for positive: 1 in the data",
-        ),
+        ([("f", "a", 9, 4), ("m", "a", 9, 4)], {"impact": BY_BOTH}, "by ethnicity for positive: 1"),
     ],
 )
 def test_what_compares_nobody_was_not_measured(
@@ -547,9 +503,9 @@ def test_what_compares_nobody_was_not_measured(
     assert found.text.startswith("not measured: ") and reason in found.text
 
 
-KEPT = Check(rule="max_failed", passed=True, measured=0.0, threshold=0.1, text="0 of 9")
-BROKEN = Check(rule="verdicts", passed=False, measured=1.0, threshold=0.0, text='<x> & "y"')
-VERDICT = Verdict(run_id="r-1", name="nightly", passed=False, checks=(KEPT, BROKEN))
+KEPT = PolicyCheck(rule="max_failed", passed=True, measured=0.0, threshold=0.1, text="0 of 9")
+BROKEN = PolicyCheck(rule="verdicts", passed=False, measured=1.0, threshold=0.0, text='<x> & "y"')
+VERDICT = GateVerdict(run_id="r-1", name="nightly", passed=False, checks=(KEPT, BROKEN))
 
 
 def test_one_case_a_rule_and_a_failure_with_its_reason() -> None:
@@ -566,6 +522,7 @@ def test_one_case_a_rule_and_a_failure_with_its_reason() -> None:
 
 
 @given(st.text(), st.text(), st.booleans())
+@example("a\0\x1b\ud800\uffffb", "", False)
 def test_any_text_gives_xml_that_parses(text: str, name: str, passed: bool) -> None:
     one = replace(BROKEN, text=text, passed=passed)
     document = junit_xml(replace(VERDICT, name=name, checks=(one,)))
@@ -574,9 +531,3 @@ def test_any_text_gives_xml_that_parses(text: str, name: str, passed: bool) -> N
     printed = top.findtext(".//system-out" if passed else ".//failure") or ""
     kept = [c for c in text if c not in "\r\n" and (c >= " " or c == "\t")]
     assert sum(c not in "\r\n" for c in printed) >= len([c for c in kept if c.isalnum()])
-
-
-@pytest.mark.parametrize("bad", ["\0", "\x1b", "\ud800", "\uffff"])
-def test_characters_that_xml_forbids_are_replaced(bad: str) -> None:
-    document = junit_xml(replace(VERDICT, checks=(replace(BROKEN, text=f"a{bad}b"),)))
-    assert ElementTree.fromstring(document).findtext(".//failure") == "a\ufffdb"

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from additive_texts import TARGET, Text, World
+from additive_texts import BAD, FIRST, GOOD, PEOPLE, SECOND, TARGET, WORTH, Text, World
 from attribution_rows import write_rows
 from entity_recognisers import PEOPLE as KNOWN
+from gallery import Audit as Verified
+from gallery import run_audit
 from secret_texts import KEY, stored_strings
 from tiny_audit import make_audit, texts
-from verified_runs import Run as Verified
 from verified_runs import failed
 
-from orchestrator.dispatch.local import run_local
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec, load_spec
 from orchestrator.spec.data_section import DataSection
@@ -103,8 +103,6 @@ def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any])
     assert found["reference"] == "their references"
     with open_database("sqlite:///transexplain.db") as db:
         assert runs.get(db, "latest").plan.reference == {"gender": "gender/male"}
-        page = render_html(summarise(db, "latest"))
-    assert "against <bdi>all other groups of origin" in re.sub("<wbr>|\u200b|&#8203;", "", page)
 
 
 @pytest.mark.exhaustive
@@ -127,9 +125,6 @@ def test_columns_meet_and_rare_meetings_are_left_out_by_name(
         {"group": "sex x age/woman x old", "items": 1, "mentions": 1, "share": 1 / 80}
     ]
     assert found["never_mentioned"] == []
-    with open_database("sqlite:///transexplain.db") as db:
-        page = render_html(summarise(db, "latest"))
-    assert "under 2 % of the mentions of their family: <bdi>sex x age/woman x old</bdi>" in page
 
 
 @pytest.mark.exhaustive
@@ -161,15 +156,15 @@ def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
 @pytest.mark.parametrize(
     ("setting", "printed"),
     [
-        ("reference={sex: gender/male}", "names the family 'sex', but the families of the groups"),
+        ("reference={sex: gender/male}", "the family 'sex'"),
         ("reference={gender: gender/other}", "'gender/other', which is not among the groups used"),
         ("reference={gender: origin/far}", "not of that family: gender/female, gender/male"),
         ("reference=[a, b]", "groups.reference"),
         ("intersections=[[gender]]", "two or more different families"),
         ("intersections=[[gender, gender]]", "two or more different families"),
         ("intersections=[[gender, origin], [origin, gender]]", "each set of them once"),
-        ("intersections=[[gender, age]]", "there is no family 'age'; those of the groups used"),
-        ("pairs=[[Fea, Nobody]]", "groups.pairs: the pair [Fea, Nobody]: 'Nobody' is no term"),
+        ("intersections=[[gender, age]]", "no family 'age'"),
+        ("pairs=[[Fea, Nobody]]", "'Nobody' is no term"),
         ("pairs=[[Fea, Feb]]", "both are in gender/female"),
         ("pairs=[[Fea]]", "groups.pairs"),
         ("pairs=nowhere.yaml", "nowhere.yaml: cannot be read"),
@@ -177,6 +172,7 @@ def test_pairs_are_those_given_else_those_of_the_shipped_lexicon(
         ("column=[sex, sex]", "comes from two places"),
         ("column=gender", "rename 'gender' in the data"),
         ("column=[sex, author/age]", "rename 'author/age' in the data"),
+        ("match=fuzzy", "groups.match"),
     ],
 )
 def test_invalid_groups_are_reported(
@@ -217,17 +213,13 @@ def test_a_sheet_and_its_precision(call, tmp_path: Path) -> None:
     code, printed = call("matches", "latest", "--checked", "checked.csv")
     assert f"all groups: {praise} of 12 are right" in printed
     Path("other.csv").write_text("group,correct\nelse,yes\n", encoding="utf-8")
-    code, printed = call("matches", "latest", "--checked", "other.csv")
-    assert (code, "which the run does not have" in printed) == (2, True)
+    assert call("matches", "latest", "--checked", "other.csv")[0] == 2, "a group of another run"
+    assert call("report", "latest", "--checked", "other.csv")[0] == 2
     code, printed = call("report", "latest", "--checked", "checked.csv", "--json")
     found = json.loads(printed)["groups"]
     assert (code, found["precision"]["checked"], found["precision"]["correct"]) == (0, 12, praise)
-    assert {one["group"]: one["precision"]["precision"] for one in found["matching"]} == {
-        "praise": 1.0,
-        "things": 0.0,
-    }
-    code, printed = call("report", "latest", "--checked", "other.csv")
-    assert (code, "which the run does not have" in printed) == (2, True)
+    precisions = {one["group"]: one["precision"]["precision"] for one in found["matching"]}
+    assert precisions == {"praise": 1.0, "things": 0.0}
 
 
 def test_items_and_spellings_that_a_column_leaves_out_are_named(call, tmp_path: Path) -> None:
@@ -258,11 +250,6 @@ def test_items_and_spellings_that_a_column_leaves_out_are_named(call, tmp_path: 
         ({"lexicon": "groups.json", "ambiguous": "maybe"}, {}, "groups.ambiguous"),
         ({"lexicon": "groups.json", "second": "absent.json"}, {}, "absent.json: cannot be read"),
         ({"lexicon": "groups.json", "second": "builtin:gender"}, {}, "has the group 'gender/fem"),
-        (
-            {"lexicon": "groups.json", "second": "groups.json", "include": ["nobody"]},
-            {},
-            "groups.include names 'nobody'",
-        ),
     ],
 )
 def test_wrong_groups_are_reported(call, tmp_path: Path, groups, data, says: str) -> None:
@@ -282,15 +269,6 @@ def test_wrong_groups_are_reported(call, tmp_path: Path, groups, data, says: str
 
 Groups = Mapping[str, Any]
 Run = Callable[..., Groups]
-
-FIRST, SECOND = "people/first", "people/second"
-PEOPLE = {
-    FIRST: [a + b for a in ("Ba", "Ce", "Di", "Fo") for b in ("lino", "riella", "tari")],
-    SECOND: [a + b for a in ("Gu", "Ha", "Je", "Ki") for b in ("morth", "sank", "pwyn")],
-}
-GOOD = ("careful", "punctual", "skilled", "patient", "honest", "diligent", "able", "eager")
-BAD = ("careless", "late", "clumsy", "rude", "evasive", "idle", "hasty", "sloppy")
-WORTH = {**dict.fromkeys(GOOD, 0.8), **dict.fromkeys(BAD, -0.8)}
 
 
 def world(
@@ -335,11 +313,6 @@ def of_word(groups: Groups, word: str) -> dict[str, Any]:
     return dict(found)
 
 
-def is_beyond(candidate: Mapping[str, Any], limit: float = 0.1) -> bool:
-    (low, high), *_ = (one["interval"] for one in candidate["effects"])
-    return bool(low > limit or high < -limit)
-
-
 def test_a_pronoun_that_carries_the_bias_is_a_candidate(run: Run) -> None:
     """Every text of the first group has the word, and no name does anything."""
     groups = run(world({FIRST: "she", SECOND: "he"}, she=-0.46), "shard_size=16")
@@ -349,60 +322,16 @@ def test_a_pronoun_that_carries_the_bias_is_a_candidate(run: Run) -> None:
     assert she["texts"] == 60
     (effect,) = she["effects"]
     assert effect["effect"] == pytest.approx(-0.46, abs=0.01)
-    assert is_beyond(she) and effect["probability_interval"][1] < -0.02
-    assert is_beyond(of_word(groups, "he")), "it stands for the reference"
+    assert effect["interval"][1] < -0.1 and effect["probability_interval"][1] < -0.02
+    assert of_word(groups, "he")["effects"][0]["interval"][0] > 0.1, "it stands for the reference"
     (swaps,) = [one for one in groups["counterfactuals"] if one["group"] == FIRST]
     assert abs(swaps["effect"]) < 0.02, "names alone say nothing of it"
 
 
-PLAIN = {
-    FIRST: ["Jose", "Zoe", "Ines", "Raul", "Noemi", "Angel"],
-    SECOND: PEOPLE[SECOND],
-}
-ACCENTED = {
-    FIRST: ["José", "Zoë", "Inés", "Raúl", "Noemí", "Ángel"],
-    SECOND: PEOPLE[SECOND],
-}
-
-
-def accented() -> World:
-    """Two thirds of the mentions have accents, which are worth -0.24."""
-    texts = []
-    for names in (PLAIN, ACCENTED, ACCENTED):
-        texts += world({FIRST: "applicant", SECOND: "applicant"}, names).texts
-    worth = {**WORTH, **dict.fromkeys(ACCENTED[FIRST], -0.24)}
-    return World(texts=texts, groups=PLAIN, worth=worth)
-
-
-def test_a_plain_lexicon_finds_names_with_accents(run: Run) -> None:
-    groups = run(accented(), "groups.check=400")
-    (first,) = [one for one in groups["matching"] if one["group"] == FIRST]
-    assert first["mentions"] == 180
-    assert first["spellings"]["Jose"] == {"José": 20, "Jose": 10}
-    (swaps,) = [one for one in groups["counterfactuals"] if one["group"] == FIRST]
-    assert swaps["documents"] > 100 and swaps["effect"] == pytest.approx(-0.16, abs=0.03)
-    assert groups["candidates"] == []
-
-
-def test_an_unknown_way_to_match_is_refused(call: Call, tmp_path: Path) -> None:
-    of = world({FIRST: "she", SECOND: "he"}, count=2)
-    data, lexicon = of.write_texts(tmp_path / "texts.jsonl"), of.write_lexicon(tmp_path / "g.json")
-    words = ("run", "--model", str(tmp_path), "--data", data, "--lexicon", lexicon)
-    code, printed = call(*words, "--set", "groups.match=fuzzy")
-    assert code == 2
-    assert "groups.match" in printed and "folded" in printed and "exact" in printed
-
-
 def test_a_text_of_which_half_could_be_swapped_is_left_out_and_counted(run: Run) -> None:
     """The second group has nothing to take the place of `hers`."""
-    listed = {
-        FIRST: [*PEOPLE[FIRST], "she", "hers"],
-        SECOND: [*PEOPLE[SECOND], "he"],
-    }
-    texts = [
-        *world({FIRST: "she", SECOND: "he"}).texts,
-        *world({FIRST: "hers"}).texts,
-    ]
+    listed = {FIRST: [*PEOPLE[FIRST], "she", "hers"], SECOND: [*PEOPLE[SECOND], "he"]}
+    texts = [*world({FIRST: "she", SECOND: "he"}).texts, *world({FIRST: "hers"}).texts]
     worth = {**WORTH, "she": -0.46, "hers": -0.46}
     groups = run(World(texts=texts, groups=listed, worth=worth), "groups.check=400")
     (first,) = [one for one in groups["matching"] if one["group"] == FIRST]
@@ -493,28 +422,12 @@ def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
         ({"scenario": {}}, "groups.scenario.0.harm: is missing"),
         ({"scenario": {"harm": " "}}, "groups.scenario.0.harm: String should have at least 1"),
         ({"scenario": 7}, "groups.scenario.0: Input should be a valid dictionary"),
-        (
-            {"scenario": {"harm": "x", "review_date": "31.12.2027"}},
-            "groups.scenario.0.review_date: '31.12.2027' is no day; write it as YYYY-MM-DD",
-        ),
-        (
-            {"scenario": {"harm": "x", "review_date": "2027-02-29"}},
-            "there is no day 2027-02-29; write one of the calendar",
-        ),
+        ({"scenario": {"harm": "x", "review_date": "31.12.2027"}}, "0.review_date: '31.12.2027'"),
+        ({"scenario": {"harm": "x", "review_date": "2027-02-29"}}, "there is no day 2027-02-29"),
         ({"scenario": {"harm": "x", "review_date": "2027-W01-1"}}, "is no day; write it as"),
-        (
-            {"scenario": {"harm": "x", "reviewdate": "2027-01-01"}},
-            "groups.scenario.0.reviewdate: unknown key; did you mean 'review_date'? known here: "
-            "harm, affected, measure",
-        ),
-        (
-            {"impact": {"favorable": "good", "sex": "who"}},
-            "unknown key; did you mean 'favourable'? known here: favourable, sex, ethnicity",
-        ),
-        (
-            {"practical": {"ratio": 0.7}},
-            "known here: logit, probability, changed, spread, rates, impact_ratio",
-        ),
+        ({"scenario": {"harm": "x", "reviewdate": "2027-01-01"}}, "did you mean 'review_date'?"),
+        ({"impact": {"favorable": "good", "sex": "who"}}, "did you mean 'favourable'?"),
+        ({"practical": {"ratio": 0.7}}, "known here: logit, probability, changed, spread, rates"),
         ({"impact": {"favourable": "good"}}, "name the column of `sex`, that of `ethnicity`"),
         ({"impact": {"favourable": [], "sex": "who"}}, "at least 1 item"),
         ({"impact": {"favourable": "good", "sex": "who", "ethnicity": "who"}}, "are one column"),
@@ -525,32 +438,25 @@ def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, groups: dict[str, Any], wanted: str) -> None:
-    with pytest.raises(SpecError) as found:
+    with pytest.raises(SpecError, match=re.escape(wanted)):
         planned(tmp_path, groups)
-    assert wanted in str(found.value)
 
 
 @pytest.mark.parametrize(
     ("impact", "keys", "wanted"),
     [
         ({"sex": "shoe"}, {}, "groups.impact.sex is 'shoe', which data.meta does not keep"),
-        (
-            {"ethnicity": "village"},
-            {},
-            "groups.impact.ethnicity is 'village', which has 40 different categories; a column "
-            "of categories has 1 to 20",
-        ),
+        ({"ethnicity": "village"}, {}, "'village', which has 40 different categories"),
         ({"unknown": ["woman", "MAN", "unknown"]}, {}, "which has 0 different categories"),
-        ({"favourable": "great"}, {}, "unknown class 'great'. The model has: bad, so-so, good"),
-        ({}, {"store_text": "none"}, "store_text: none stores none of them readably"),
+        ({"favourable": "great"}, {}, "unknown class 'great'"),
+        ({}, {"store_text": "none"}, "store_text: none"),
     ],
 )
 def test_columns_and_classes_that_do_not_fit_are_refused(
     tmp_path: Path, impact: dict[str, Any], keys: dict[str, Any], wanted: str
 ) -> None:
-    with pytest.raises(ConfigurationError) as found:
+    with pytest.raises(ConfigurationError, match=re.escape(wanted)):
         planned(tmp_path, {"impact": {**IMPACT, **impact}}, **keys)
-    assert wanted in str(found.value).replace("0 bad, 1 so-so, 2 good", "bad, so-so, good")
 
 
 Audit = Callable[..., Run]
@@ -561,27 +467,14 @@ PLACES = ("Iceland", "Finland", "Poland")
 @pytest.fixture
 def audit(tmp_path: Path) -> Audit:
     def made(groups: dict[str, Any], **keys: Any) -> Verified:
-        settings = Settings(
-            database_url=f"sqlite:///{tmp_path / 'store.db'}", snapshot_dir=tmp_path / "snapshots"
-        )
-        spec = make_audit(
-            tmp_path,
-            items=24,
-            groups=groups,
-            evaluation={"items": 0},
-            targets=["predicted"],
-            **keys,
-        )
+        fixed = {"items": 24, "evaluation": {"items": 0}, "targets": ["predicted"]}
+        spec = make_audit(tmp_path, groups=groups, **fixed, **keys)
         rows = [json.loads(line) for line in (tmp_path / "texts.jsonl").read_text().splitlines()]
         for number, row in enumerate(rows):
             row["entity"] = ("one", "other")[number % 2]
             row["text"] = f"a film of {PERSONS[number % 6]} in {PLACES[number % 3]} is nice"
         (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        prepared = prepare_audit(load_spec(spec), settings)
-        with open_database(settings.database_url, upgrade=True) as db:
-            run_id = runs.create(db, prepared.plan, prepared.shards)
-            run_local(db, run_id, settings, 1, model=prepared.model)
-        return Verified(folder=tmp_path, url=settings.database_url, id=run_id)
+        return run_audit(spec, tmp_path)
 
     return made
 

@@ -12,21 +12,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from attribution_rows import rows_of_run, write_rows
-from everyday import only
-from packed_pictures import draw, in_parquet, in_tars, pack, with_labels
+from packed_pictures import draw, in_parquet, in_tars
 from report_samples import biased_run
 from shard_pool import ShardPool
 from tiny_audit import make_audit, make_audit_with_authors
-from verified_runs import rows
 
 from orchestrator.dispatch.local import run_here, run_local
 from orchestrator.dispatch.stopping import Reports
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.plan.audit_plan import check_data
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from orchestrator.spec import load_spec
-from transexplain.provenance.verification import VerifyRequest
-from transexplain.provenance.verify import input_checks
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shard_blocks, shards
 from transexplain.store.database import Database
@@ -65,46 +61,6 @@ def report(call: Call, run_id: str = "latest") -> dict[str, Any]:
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
     return found
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two values of a report are the same, numbers to 1e-6."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if isinstance(one, float) and isinstance(other, int | float):
-        return one == pytest.approx(other, abs=1e-6)
-    return bool(one == other)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", only("rows.parquet", of=["rows.jsonl", "rows.parquet"]))
-def test_a_run_exported_and_imported_says_the_same(
-    call: Call, tmp_path: Path, audited: list[dict[str, Any]], name: str
-) -> None:
-    original = report(call)
-    path = write_rows(tmp_path / name, audited)
-    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--name", "again")
-    assert code == 0, printed
-    assert "Not measured, because the model is not available" in printed
-    assert len(list((tmp_path / "audits").glob("again-*.*"))) == 2
-    imported = report(call)
-    compared = [row for row in original["groups"]["rows"] if row["difference"] is not None]
-    assert {row["group"] for row in compared} >= {"author/man", "author/woman"}
-    for part in ("rows", "outcomes", "rankings", "never_mentioned", "placebo"):
-        assert same(original["groups"][part], imported["groups"][part]), part
-    for part in ("counts", "confusion"):
-        assert imported[part] == original[part]
-    assert imported["audited"]["task"] == "imported"
-    assert (imported["conservation"], imported["class_sensitivity"]) == (None, None)
-    means = [
-        (view["target"], view["class_name"], view["mean_logit"]) for view in original["classes"]
-    ]
-    assert same(
-        [list(one) for one in means],
-        [[view["target"], view["class_name"], view["mean_logit"]] for view in imported["classes"]],
-    )
 
 
 def prepared(file: str, folder: Path, **settings: Any) -> Any:
@@ -179,11 +135,8 @@ def test_compare_gate_strategies_and_matches(
     second = report(call)["audited"]["run_id"]
     code, printed = call("compare", first, second, "--json")
     compared = json.loads(printed)
-    assert (code, compared["predictions"]["common"], compared["predictions"]["changed"]) == (
-        0,
-        40,
-        0,
-    )
+    predictions = compared["predictions"]
+    assert (code, predictions["common"], predictions["changed"]) == (0, 40, 0)
     assert not compared["disparities"], "one corpus, other scores"
     assert not any("audited the same model" in one["text"] for one in compared["headline"])
     (tmp_path / "policy.yaml").write_text("max_failed: 0\nmax_gap_above: 0\n", encoding="utf-8")
@@ -195,10 +148,6 @@ def test_compare_gate_strategies_and_matches(
     assert (code, json.loads(printed)["explored"]["model"]) == (0, "mine")
     code, printed = call("matches", second, "--sample", "4")
     assert (code, printed.startswith("4 matches are in")) == (0, True)
-    (page,) = (tmp_path / "audits").glob(f"*-{second}.html")
-    document = page.read_text(encoding="utf-8")
-    assert "by attributions made elsewhere" in document
-    assert "imported under the name shap" in document
 
 
 @pytest.mark.parametrize(
@@ -229,12 +178,9 @@ def test_the_example_of_the_page_runs(call: Call, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "import.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     model = bert(id2label={0: "bad", 1: "so-so", 2: "good"})
-    exec(
-        code, {"model": model, "tokenizer": wordpiece(), "texts": ["a nice film", "unbelievably x"]}
-    )
-    done, printed = call(
-        "import", "captum.jsonl", "--classes", CLASSES, "--method-name", "captum-ig"
-    )
+    texts = ["a nice film", "unbelievably x"]
+    exec(code, {"model": model, "tokenizer": wordpiece(), "texts": texts})
+    done, printed = call("import", "captum.jsonl", "--classes", CLASSES)
     assert done == 0, printed
     words = {row["word"] for view in report(call)["classes"] for row in view["raising_by_total"]}
     assert words <= {"a", "nice", "film", "unbelievably", "x"}
@@ -243,11 +189,6 @@ def test_the_example_of_the_page_runs(call: Call, tmp_path: Path) -> None:
     assert [token.text for token in first.features if not token.special] == ["a", "nice", "film"]  # type: ignore[union-attr]
     assert [word.text for word in second.words()] == ["unbelievably", "x"]
     assert first.notes == (), "the logit is that of the class"
-
-
-def groups_of(call: Call, run_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call("report", run_id, "--json")[1])["groups"]
-    return found
 
 
 @pytest.mark.exhaustive
@@ -259,21 +200,23 @@ def test_an_export_imported_again_has_the_same_statistics(
     assert call("run", str(spec))[0] == 0
     path = f"out/run.{form}"
     assert call("export", "--format", form, "-o", path) == (0, f"{form}: {path}\n")
-    original = groups_of(call, "latest")
-    groups = ("--lexicon", "groups.json", "--set", "groups.column=author")
-    classes = ("--classes", "bad,so-so,good", "--column", "logits=predictions")
-    code, printed = call("import", path, *groups, *classes)
-    assert code == 0, printed
-    imported = groups_of(call, "latest")
-    rows = [row for row in original["rows"] if row["difference"] is not None]
-    assert {row["group"] for row in rows} >= {"author/man", "author/woman"}
-    for before, after in zip(original["rows"], imported["rows"], strict=True):
+    original = report(call)
+    classes = ("--classes", CLASSES, "--column", "logits=predictions")
+    code, printed = call("import", path, *GROUPS, *classes, "--name", "again")
+    assert code == 0 and "Not measured, because the model is not available" in printed, printed
+    assert len(list((tmp_path / "audits").glob("again-*.*"))) == 2
+    imported = report(call)
+    assert imported["audited"]["task"] == "imported"
+    assert (imported["conservation"], imported["class_sensitivity"]) == (None, None)
+    assert all(imported[part] == original[part] for part in ("counts", "confusion"))
+    before, after = original["groups"], imported["groups"]
+    assert after["outcomes"] == before["outcomes"]
+    compared = [row for row in before["rows"] if row["difference"] is not None]
+    assert {row["group"] for row in compared} >= {"author/man", "author/woman"}
+    for row, again in zip(before["rows"], after["rows"], strict=True):
         for name in ("group", "target", "class_name", "mentions", "entities", "verdict"):
-            assert before[name] == after[name]
-        assert (before["difference"] is None) == (after["difference"] is None)
-        if before["difference"] is not None:
-            assert after["difference"] == pytest.approx(before["difference"], abs=1e-6)
-    assert imported["outcomes"] == original["outcomes"]
+            assert row[name] == again[name]
+        assert again["difference"] == pytest.approx(row["difference"], abs=1e-6)
     if form == "parquet":
         assert call("export", "-f", form, "-o", "again.parquet")[0] == 0, "also of an import"
         first, second = pq.read_table(path), pq.read_table("again.parquet")
@@ -292,7 +235,6 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
-STORE = "sqlite:///transexplain.db"
 SMALL = ("--set", "evaluation.items=0", "--set", "payload=float32", "--set", "shard_size=4")
 
 
@@ -348,27 +290,8 @@ def test_the_numbers_are_those_of_the_folder(run_of, processes: str) -> None:
         assert numbers(run_of(where, *words)) == alone, where
 
 
-@pytest.mark.exhaustive
-def test_bad_members_and_a_tear_cost_no_other_item(
-    call: Call, vit_dir: Path, tmp_path: Path
-) -> None:
-    pictures = draw(tmp_path / "folder", 5)
-    members = with_labels(pictures)
-    members.insert(2, ("cat/bad.png", b"no picture"))
-    pack(tmp_path / "x.tar", members)
-    whole = (tmp_path / "x.tar").read_bytes()
-    (tmp_path / "x.tar").write_bytes(whole[:-12_000])
-    words = ("run", "-m", str(vit_dir), "-d", str(tmp_path / "x.tar"), *SMALL, "--name", "torn")
-    _, printed = call(*words)
-    assert "2 failed (1 bad-image and 1 torn-file)" in printed, printed
-    found = dict(tuple(one) for one in rows(STORE, "SELECT item_id, error FROM item"))
-    assert found.pop("x.tar/cat/bad").startswith("x.tar#cat/bad.png is not a picture")
-    (torn,) = found.values()
-    assert torn.startswith("x.tar is cut off at byte") and "items behind it are lost" in torn
-
-
 @contextmanager
-def planned(folder: Path, snapshot: str) -> Iterator[tuple[Database, Settings, str, Prepared]]:
+def planned(folder: Path, snapshot: str) -> Iterator[tuple[Database, Settings, str, PreparedAudit]]:
     """An audit of five files of eight rows, one shard each."""
     audit = make_audit(folder, evaluation={"items": 0})
     lines = (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
@@ -385,10 +308,6 @@ def planned(folder: Path, snapshot: str) -> Iterator[tuple[Database, Settings, s
         yield db, settings, run_id, prepared
 
 
-def work(db: Database, settings: Settings, run_id: str, prepared: Prepared) -> None:
-    run_local(db, run_id, settings, model=prepared.model)
-
-
 def saved(db: Database, run_id: str) -> list[Any]:
     """Every item with its attributions, and the totals of every shard."""
     explained = [
@@ -403,12 +322,6 @@ def saved(db: Database, run_id: str) -> list[Any]:
     ]
 
 
-def inputs(prepared: Prepared) -> dict[str, str]:
-    """What `verify` says of each input: PASS, NOTE or FAIL, and why."""
-    found = input_checks(prepared.plan, VerifyRequest())
-    return {one.name: f"{one.status} {one.text}" for one in found}
-
-
 @pytest.mark.exhaustive
 def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shard_blocks, "BLOCK", 2)
@@ -418,7 +331,7 @@ def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.Mon
         with planned(tmp_path, snapshot) as (db, settings, run_id, prepared):
             assert prepared.plan.dataset.manifest == (snapshot == "manifest")
             assert not check_data(prepared).failing
-            work(db, settings, run_id, prepared)
+            run_local(db, run_id, settings, model=prepared.model)
             assert runs.get(db, run_id).shards["done"] == 5
             found.append(saved(db, run_id))
     assert found[0] == found[1]
@@ -428,7 +341,7 @@ def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path: Path) -> None:
     with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
         shutil.move(tmp_path / "part-3.jsonl", tmp_path / "kept")
-        work(db, settings, run_id, prepared)
+        run_local(db, run_id, settings, model=prepared.model)
         progress = runs.progress(db, run_id)
         assert (progress.states["done"], progress.states["dead"]) == (4, 1)
         (dead,) = shards.list_shards(db, run_id, states=("dead",))
@@ -436,19 +349,5 @@ def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path
         assert "put it back and resume" in str(dead.error)
         shutil.move(tmp_path / "kept", tmp_path / "part-3.jsonl")
         assert shards.redrive(db, run_id) == 1
-        work(db, settings, run_id, prepared)
+        run_local(db, run_id, settings, model=prepared.model)
         assert runs.progress(db, run_id).items_done == 40
-
-
-@pytest.mark.exhaustive
-def test_a_file_that_changed_is_refused_by_name(tmp_path: Path) -> None:
-    with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
-        assert inputs(prepared)["dataset snapshot"].startswith("PASS")
-        changed = tmp_path / "part-0.jsonl"
-        changed.write_text(changed.read_text() + '{"text": "more"}\n')
-        work(db, settings, run_id, prepared)
-        assert runs.progress(db, run_id).items_done == 32
-        (dead,) = shards.list_shards(db, run_id, states=("dead",))
-        said = "part-0.jsonl has changed since the audit was planned"
-        assert said in str(dead.error)
-        assert said in inputs(prepared)["dataset snapshot"]

@@ -61,21 +61,18 @@ def test_answers_of_groups_are_counted_with_their_f1(call: Call, tmp_path: Path)
     outcomes = {one["group"]: one for one in report["groups"]["outcomes"]}
     rows = [row for row in question_rows() if row["label"] is not None]
     things = [
-        place
-        for place, row in enumerate(rows)
+        row["label"]
+        for row in rows
         if {"film", "goods", "x"} & {*f"{row['question']} {row['context']}".split()}
     ]
     own = outcomes["things"]["own"]
     assert own["selected"]["total"] == len(things) > 20
-    exact = sum(isinstance(rows[place]["label"], dict) for place in things)
+    exact = sum(isinstance(label, dict) for label in things)
     assert own["selected"]["count"] == exact > 5
     assert exact / len(things) < own["probability"]["value"] < 1, "the mean F1"
     assert outcomes["things"]["counted"] == "answers"
-    assert "The model marks answers to questions" in json.dumps(report["notes"])
-    untested = {one["what"]: one["remedy"] for one in report["untested"]}
-    assert not any("evaluat" in one or "check" in one for one in untested.values()), untested
-    (page,) = Path("audits").glob("answers-*.html")
-    assert "Mean F1" in page.read_text(encoding="utf-8")
+    remedies = [each["remedy"] for each in report["untested"]]
+    assert not any("evaluat" in remedy or "check" in remedy for remedy in remedies), remedies
 
 
 def on_queue(env: dict[str, str], folder: Path, path: Path) -> None:

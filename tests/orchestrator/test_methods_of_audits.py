@@ -11,20 +11,15 @@ from typing import Any
 import pytest
 from learned_audits import explainer_for, learned, mixed
 from tiny_audit import make_audit
-from typer.testing import CliRunner
 
-from orchestrator.cli import app
-from orchestrator.dispatch.local import run_here, run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.dispatch.stopping import Reports
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.plan.estimate import estimate
 from orchestrator.spec import AuditSpec, load_spec
-from transexplain.analysis.groups.mixed_audits import Mixed
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import seeds
 from transexplain.reports.evaluation import tabulate
-from transexplain.reports.report_formats import render_html
-from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
@@ -47,7 +42,7 @@ def settings_of(folder: Path) -> Settings:
     return Settings(database_url=f"sqlite:///{folder / 's.db'}", snapshot_dir=folder / "snapshots")
 
 
-def prepare(folder: Path, task: Task = "audit", **keys: Any) -> Prepared:
+def prepare(folder: Path, task: Task = "audit", **keys: Any) -> PreparedAudit:
     spec = load_spec(make_audit(folder, **({"evaluation": {"items": 0}} | keys)))
     return prepare_audit(spec, settings_of(folder), task)
 
@@ -92,43 +87,23 @@ def test_an_exact_sample_uses_the_teacher_by_default(tmp_path: Path) -> None:
         prepare(tmp_path, explain=mixed(explainer, exact="learned"))
 
 
-def no_explainer(explainer: Path) -> dict[str, Any]:
-    return {"name": "learned"}
-
-
-def no_file(explainer: Path) -> dict[str, Any]:
-    return learned(explainer.with_name("gone.safetensors"))
-
-
-def a_model(explainer: Path) -> dict[str, Any]:
-    return learned(explainer.parent.parent / "model" / "model.safetensors")
-
-
-def a_text(explainer: Path) -> dict[str, Any]:
-    return learned(explainer.parent.parent / "texts.jsonl")
-
-
-def other_bytes(explainer: Path) -> dict[str, Any]:
-    return learned(explainer, sha256="0" * 64)
-
-
-def a_damaged_header(explainer: Path) -> dict[str, Any]:
+def damaged(explainer: Path) -> Path:
     data = explainer.read_bytes()
     assert data.count(b"forwards") == 1
     explainer.write_bytes(data.replace(b"forwards", b"forwerds"))
-    return learned(explainer)
+    return explainer
 
 
 @pytest.mark.parametrize("place", ["method", "explain", "evaluation"])
 @pytest.mark.parametrize(
     ("make", "printed"),
     [
-        (no_explainer, "needs explainer=FILE"),
-        (no_file, r"cannot read the explainer .*gone\.safetensors"),
-        (a_model, r"model\.safetensors holds no explainer"),
-        (a_text, r"texts\.jsonl is not a safetensors file"),
-        (other_bytes, "and 000000000000 was requested"),
-        (a_damaged_header, r"explainer\.safetensors is damaged"),
+        (lambda explainer: {"name": "learned"}, "needs explainer=FILE"),
+        (lambda explainer: learned(explainer.with_name("gone.safetensors")), "gone"),
+        (lambda explainer: learned(explainer.parents[1] / "model/model.safetensors"), "no expl"),
+        (lambda explainer: learned(explainer.parents[1] / "texts.jsonl"), "not a safetensors file"),
+        (lambda explainer: learned(explainer, sha256="0" * 64), "and 000000000000 was requested"),
+        (lambda explainer: learned(damaged(explainer)), r"explainer\.safetensors is damaged"),
     ],
 )
 def test_faults_of_an_explainer_are_reported_before_a_model_is_loaded(
@@ -139,15 +114,12 @@ def test_faults_of_an_explainer_are_reported_before_a_model_is_loaded(
     printed: str,
     place: str,
 ) -> None:
-    def load_model(*_: object, **__: object) -> None:
-        raise AssertionError("a model is loaded")
-
-    monkeypatch.setattr("transexplain.models.load.load_model", load_model)
+    monkeypatch.setattr("transexplain.models.load.load_model", None)
     section = make(explainer)
-    params = section.get("params", {})
+    mix = {"method": "learned", "params": section.get("params", {}), "exact_sample": 0.5}
     keys: dict[str, Any] = {
         "method": {"method": section},
-        "explain": {"explain": {"method": "learned", "params": params, "exact_sample": 0.5}},
+        "explain": {"explain": mix},
         "evaluation": {"evaluation": {"methods": [section]}},
     }[place]
     with pytest.raises(ConfigurationError, match=printed):
@@ -199,30 +171,17 @@ def test_from_the_command_line_with_two_processes(
     assert f"explainers: 1 as planned ({explainer})" in printed.replace("\n", "")
 
 
-def fresh_settings(folder: Path) -> Settings:
-    return Settings(database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snaps")
+def prepared_evaluation(folder: Path, evaluation: dict[str, Any], **keys: Any) -> PreparedAudit:
+    return prepare(folder, "evaluation", evaluation=evaluation, **keys)
 
 
-def prepared_evaluation(folder: Path, evaluation: dict[str, Any], **keys: Any) -> Prepared:
-    spec = load_spec(make_audit(folder, evaluation=evaluation, **keys))
-    return prepare_audit(spec, fresh_settings(folder), "evaluation")
-
-
-def run(arguments: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", fresh_settings(folder).database_url)
-    monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(folder / "snaps"))
-    return CliRunner().invoke(app, arguments, catch_exceptions=False)
-
-
-def test_an_evaluation_from_the_command_line_to_its_tables(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_evaluation_from_the_command_line_to_its_tables(call: Call, tmp_path: Path) -> None:
     spec = make_audit(tmp_path, items=12, targets="predicted", groups=None)
     out = tmp_path / "tables"
-    chosen = ["--method", "lrp", "--method", "rollout", "--metric", "activation"]
-    more = ["--metric", "sparsity", "--baseline", "unk", "--report-dir", str(out)]
-    found = run(["evaluate", str(spec), *chosen, *more], tmp_path, monkeypatch)
-    assert found.exit_code == 0, found.output
+    chosen = ("--method", "lrp", "--method", "rollout", "--metric", "activation")
+    more = ("--metric", "sparsity", "--baseline", "unk", "--report-dir", str(out))
+    code, printed = call("evaluate", str(spec), *chosen, *more)
+    assert code == 0, printed
     (page,) = out.glob("*.html")
     assert {path.suffix for path in out.iterdir()} == {".html", ".json", ".csv", ".md"}
     document = json.loads(next(iter(out.glob("tiny-*.json"))).read_text())
@@ -234,35 +193,24 @@ def test_an_evaluation_from_the_command_line_to_its_tables(
         counted = 11 if table["metric"] == "activation" else 12
         assert {row["items"] for row in table["rows"]} == {counted}
     assert "one position" in page.read_text()
-    again = run(["report", "--report-dir", str(tmp_path / "again")], tmp_path, monkeypatch)
-    assert again.exit_code == 0, again.output
+    assert call("report", "--report-dir", "again")[0] == 0
     assert len(list((tmp_path / "again").iterdir())) == 5, "four forms and the manifest"
-    printed = run(["report", "--json"], tmp_path, monkeypatch)
-    assert json.loads(printed.output)["tables"] == document["tables"]
+    assert json.loads(call("report", "--json")[1])["tables"] == document["tables"]
 
 
 @pytest.mark.exhaustive
 def test_an_evaluation_that_was_stopped_goes_on(tmp_path: Path) -> None:
     evaluation = {"methods": ["lrp"], "metrics": ["activation", "pruning"]}
     prepared = prepared_evaluation(tmp_path, evaluation, items=24, targets="predicted")
-    settings = fresh_settings(tmp_path)
+    settings = settings_of(tmp_path)
     with open_database(settings.database_url, upgrade=True) as db:
         whole = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, whole, settings, model=prepared.model)
         parts = runs.create(db, prepared.plan, prepared.shards)
 
-        import threading
-
         stop = threading.Event()
-        done: list[int] = []
-
-        def on_items(count: int) -> None:
-            done.append(count)
-            if sum(done) > 8:
-                stop.set()
-
         with pytest.raises(KeyboardInterrupt):
-            report = Reports(items=on_items)
+            report = Reports(items=lambda _: stop.set())
             run_here(db, parts, settings, model=prepared.model, report=report, stop=stop)
         assert runs.get(db, parts).state == "running"
         run_here(db, parts, settings, model=prepared.model)
@@ -280,7 +228,7 @@ def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
         raise ConfigurationError("the tokenizer has no mask, unknown or padding token")
 
     monkeypatch.setattr("transexplain.methods.presence.absence", no_token)
-    prepared = prepare_audit(load_spec(make_audit(tmp_path)), fresh_settings(tmp_path))
+    prepared = prepare(tmp_path, evaluation={})
     assert prepared.plan.evaluation is None
     assert any("not measured: the tokenizer" in warning for warning in prepared.warnings)
 
@@ -369,58 +317,11 @@ def test_runs_of_every_kind(
     assert code == 0, printed
 
 
-def mixed_of_run(spec: Path, url: str, snapshots: Path, stop_after: int = 0) -> Mixed:
-    """The record of a run that was stopped after so many items and taken up again."""
-    settings = Settings(database_url=url, snapshot_dir=snapshots)
-    prepared = prepare_audit(load_spec(spec), settings)
-    with open_database(url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        if stop_after:
-            stop, seen = threading.Event(), []
-
-            def count(items: int) -> None:
-                seen.append(items)
-                if sum(seen) >= stop_after:
-                    stop.set()
-
-            with pytest.raises(KeyboardInterrupt):
-                run_local(
-                    db,
-                    run_id,
-                    settings,
-                    model=prepared.model,
-                    report=Reports(items=count),
-                    stop=stop,
-                )
-        run_local(db, run_id, settings, model=prepared.model)
-        summary = summarise(db, run_id)
-        assert summary.mixed is not None and summary.counts.pending == 0
-        render_html(summary)
-        return summary.mixed
-
-
-@pytest.mark.exhaustive
-def test_a_stopped_run_goes_on_to_the_same_record(tmp_path: Path) -> None:
-    spec = make_audit(tmp_path, **QUICK)
-    whole = mixed_of_run(spec, f"sqlite:///{tmp_path / 'a.db'}", tmp_path / "s")
-    stopped = mixed_of_run(spec, f"sqlite:///{tmp_path / 'b.db'}", tmp_path / "s", stop_after=12)
-    assert stopped == whole
-
-
-def prepared_mix(folder: Path, **keys: object) -> Prepared:
-    spec = load_spec(make_audit(folder, **keys), settings=("evaluation.items=0",))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
-
-
 @pytest.mark.exhaustive
 def test_the_plan_is_read_back_and_counted(tmp_path: Path) -> None:
-    explain = {
-        "method": "gradient-x-input",
-        "exact_params": {"epsilon": 0.1},
-        "exact_sample": 0.25,
-        "seed": 7,
-    }
-    prepared = prepared_mix(tmp_path, explain=explain)
+    explain = {"method": "gradient-x-input", "exact_sample": 0.25, "seed": 7}
+    explain |= {"exact_params": {"epsilon": 0.1}}
+    prepared = prepare(tmp_path, explain=explain)
     plan = prepared.plan
     assert plan.method == MethodSpec(name="gradient-x-input")
     wanted = MethodSpec(name="lrp", params={"epsilon": 0.1})

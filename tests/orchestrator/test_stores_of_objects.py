@@ -2,32 +2,22 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import datasets
-import duckdb
 import pyarrow.parquet as pq
 import pytest
 from command_line_here import run_here
 from faulty_s3 import BUCKET, FaultyS3
 from serving import JSON, acting_client
 from tiny_audit import make_audit
-from verified_runs import SMALL, audited
 
 from orchestrator.dispatch.finish import as_json
-from orchestrator.dispatch.local import run_local
-from orchestrator.plan import prepare_audit
 from orchestrator.serve.links import link
-from orchestrator.spec import load_spec
 from transexplain.data import snapshot_pieces
 from transexplain.files import remote_files
 from transexplain.files.remote_files import delete, read, under, write
-from transexplain.settings import Settings
 from transexplain.store import results, runs, sink_files
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -145,12 +135,6 @@ _OF_A_RUN = {
 }
 
 
-def settings_of(folder: Path) -> Settings:
-    return Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-
-
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
     """Paths at which the reports of two runs differ."""
     if isinstance(one, dict) and isinstance(other, dict):
@@ -224,87 +208,3 @@ def test_every_verb_reads_files_alone(tmp_path: Path) -> None:
     assert "Do not rely on this report" in said and "its file" in said
     call("resume", alone)
     call("verify", alone, "--items", "3")
-
-
-def test_two_workers_and_a_store_that_fails(tmp_path: Path, s3: FaultyS3) -> None:
-    plain = audited(tmp_path / "plain", payload="float16", shard_size=2)
-    s3.rate = 0.05
-    where = {"form": "float16", "sink": f"s3://{BUCKET}/two/{{run}}", "keep": "sink"}
-    sunk = audited(tmp_path / "sunk", payload=where, shard_size=2, processes=2, max_attempts=9)
-    s3.rate = 0.0
-    with open_database(plain.url) as db, open_database(sunk.url) as other:
-        assert runs.get(other, sunk.id).state == "done"
-        wanted, found = list(results.iter_items(db, plain.id)), results.iter_items(other, sunk.id)
-        assert list(found) == wanted
-        pairs = zip(
-            results.iter_attributions(db, plain.id),
-            results.iter_attributions(other, sunk.id),
-            strict=True,
-        )
-        assert all(a.relevance.tobytes() == b.relevance.tobytes() for a, b in pairs)
-        sink_files.tidy(other, sunk.id)
-        folder = sink_files.run_folder(other, sunk.id)
-        there = {one.url.rpartition("/")[2] for one in remote_files.under(str(folder))}
-        committed = sink_files.files_of(other, sunk.id)
-        assert there == {"_manifest", *(one.name for one in committed)}
-        local = tmp_path / "copies"
-        local.mkdir()
-        for one in committed:
-            (local / one.name).write_bytes(remote_files.read(one.url))
-    read = datasets.load_dataset(
-        "parquet",
-        data_files=str(local / "*.parquet"),
-        split="train",
-        cache_dir=str(tmp_path / "cache"),
-    )
-    asked = duckdb.sql("SELECT id FROM read_parquet(?)", params=[str(local / "*.parquet")])
-    assert sorted(read["id"]) == sorted(row[0] for row in asked.fetchall())
-    assert sorted(read["id"]) == sorted(one.item_id for one in wanted for _ in range(2))
-
-
-#: works on a run, and is killed where its second shard was uploaded and is to be committed
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-
-from orchestrator.dispatch.local import run_local
-from transexplain.settings import Settings
-from transexplain.store import results
-from transexplain.store.revisions import open_database
-
-url, snapshots, run_id = sys.argv[1:]
-commit = results._commit
-
-def killed(db, claim, *rest):
-    if claim.shard.index == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    commit(db, claim, *rest)
-
-results._commit = killed
-with open_database(url) as db:
-    run_local(db, run_id, Settings(database_url=url, snapshot_dir=Path(snapshots)))
-"""
-
-
-def test_a_process_that_is_killed_between_upload_and_commit(tmp_path: Path, s3: FaultyS3) -> None:
-    where = {"form": "float16", "sink": f"s3://{BUCKET}/killed/{{run}}", "keep": "sink"}
-    settings = settings_of(tmp_path)
-    prepared = prepare_audit(
-        load_spec(make_audit(tmp_path, **(SMALL | {"payload": where, "shard_size": 4}))), settings
-    )
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        words = (settings.database_url, str(settings.snapshot_dir), run_id)
-        ended = subprocess.run([sys.executable, "-c", _KILLED, *words], check=False)
-        assert ended.returncode == -signal.SIGKILL
-        folder = str(sink_files.run_folder(db, run_id))
-        garbage = "shard-000001-token-1.parquet"
-        assert garbage in {one.url.rpartition("/")[2] for one in remote_files.under(folder)}
-        assert garbage not in {one.name for one in sink_files.files_of(db, run_id)}
-        run_local(db, run_id, settings, model=prepared.model)
-        assert runs.get(db, run_id).state == "done"
-        committed = {one.name for one in sink_files.files_of(db, run_id)}
-        assert "shard-000001-token-2.parquet" in committed and len(committed) == 5
-        there = {one.url.rpartition("/")[2] for one in remote_files.under(folder)}
-        assert there == {"_manifest", *committed}
-        assert len({one.item_id for one in results.iter_items(db, run_id)}) == 20

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import Audit, run_audit
 from hypothesis import given
 from hypothesis import strategies as st
 from store_samples import make_plan, make_result, make_shards
 from tiny_audit import make_audit
-from verified_runs import Run, audited, flipped
+from verified_runs import audited, flipped
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.environment import git_state, planned_here
 from transexplain.errors import ConfigurationError
-from transexplain.methods.learned_facts import (
+from transexplain.methods.explainer_files import (
     explainers_in,
     explainers_of,
     portable,
@@ -44,13 +45,7 @@ from transexplain.types.plans import AuditPlan, EntityGroup, RecogniserPlan, Sou
 from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MethodSpec, MetricSpec
 
 
-@pytest.fixture
-def db(tmp_path: Path):
-    with open_database(f"sqlite:///{tmp_path / 'm.db'}", upgrade=True) as database:
-        yield database
-
-
-def manifest(run: Run) -> Manifest:
+def manifest(run: Audit) -> Manifest:
     with open_database(run.url) as db:
         return manifest_of(db, run.id)
 
@@ -72,7 +67,7 @@ def test_two_runs_over_the_same_bytes_have_one_name(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     first = audited(tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "three")  # for its own files
-    again = manifest(audited_again(tmp_path / "one"))
+    again = manifest(run_audit(tmp_path / "one" / "audit.yaml", tmp_path / "one"))
     one, moved = manifest(first), planned_copy(tmp_path / "three")
     assert one.inputs == again.inputs == moved.inputs
     assert one.name == again.name == moved.name
@@ -81,19 +76,6 @@ def test_two_runs_over_the_same_bytes_have_one_name(tmp_path: Path) -> None:
     kept = [shard["digest"] for shard in one.execution["shards"]]
     assert all(kept)
     assert kept == [shard["digest"] for shard in again.execution["shards"]], "the same numbers"
-
-
-def audited_again(folder: Path) -> Run:
-    from orchestrator.dispatch.local import run_local
-
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(folder / "audit.yaml"), settings)
-    with open_database(settings.database_url) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, model=prepared.model)
-    return Run(folder=folder, url=settings.database_url, id=run_id)
 
 
 def planned_copy(folder: Path) -> Manifest:
@@ -260,7 +242,7 @@ def test_a_recogniser_and_a_reference_corpus_are_named_without_their_folders() -
             ),
             evaluation=EvaluationPlan(methods=(), metrics=(usual, metric)),
         )
-        return inputs_of(json.loads(json.dumps(plan.document())), None)
+        return inputs_of(json.loads(json.dumps(plan.document())), {})
 
     one = inputs("/srv/a")
     assert one == inputs("/home/b")
@@ -287,14 +269,14 @@ HERE, THERE = learned("/here/e.safetensors"), learned("/there/x/e.safetensors")
 
 
 def name(plan: AuditPlan) -> str:
-    return sha256_of(inputs_of(plan.document(), None))
+    return sha256_of(inputs_of(plan.document(), {}))
 
 
 def test_the_folder_moves_nothing_and_the_bytes_do() -> None:
     here, there = planned_by(HERE), planned_by(THERE)
     assert here.digest != there.digest
     assert name(here) == name(there)
-    inputs = inputs_of(here.document(), None)
+    inputs = inputs_of(here.document(), {})
     assert inputs["explainers"] == [{"name": "e.safetensors", "sha256": "a" * 64}]
     assert name(planned_by(learned("/here/e.safetensors", "b" * 64))) != name(here)
     assert name(planned_by(learned("/here/e.safetensors", extra=1))) != name(here)
@@ -303,7 +285,7 @@ def test_the_folder_moves_nothing_and_the_bytes_do() -> None:
 
 def test_other_runs_have_the_name_they_had() -> None:
     document = make_plan().document()
-    assert "explainers" not in inputs_of(document, None)
+    assert "explainers" not in inputs_of(document, {})
     assert "explainers" not in places_of(document)
     assert without_folders(document["method"]) == document["method"]
 
@@ -326,7 +308,7 @@ def test_methods_are_the_same_by_their_bytes() -> None:
 
 
 def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
-    from transexplain.methods.learned_facts import as_parameters
+    from transexplain.methods.explainer_files import as_parameters
 
     path = tmp_path / "e.safetensors"
     path.write_bytes(b"bytes")

@@ -22,7 +22,7 @@ from transexplain.provenance.report_signature import (
     signature_checks,
     signature_text,
 )
-from transexplain.provenance.verification import Check
+from transexplain.provenance.verification import VerifiedLine
 
 pytest.importorskip("securesystemslib")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
@@ -71,7 +71,7 @@ def signed(tmp_path: Path, keys: Keys) -> Path:
     return path
 
 
-def checked(path: Path, keys: Keys, run: str | None = None) -> list[Check]:
+def checked(path: Path, keys: Keys, run: str | None = None) -> list[VerifiedLine]:
     return list(signature_checks(path, keys.public, run))
 
 

@@ -5,10 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from local_audits import audited_in
-from verified_runs import Run, failed, flipped
-
-from transexplain.store.database import Database
+from gallery import run_audit
+from verified_runs import failed, flipped
 
 pytestmark = pytest.mark.shared
 
@@ -22,21 +20,20 @@ def test_a_real_run(shared_dir: Path, tmp_path: Path) -> None:
     groups = {"people": ["he", "she", "woman", "man"], "film": ["film", "movie", "cast"]}
     (tmp_path / "groups.json").write_text(json.dumps(groups))
     source = shared_dir / "real/text/sst2_dev.tsv.gz"
-    with audited_in(
-        tmp_path,
-        model=str(model),
-        data={"source": str(source), "limit": 60},
-        groups=str(tmp_path / "groups.json"),
-        evaluation={"items": 0},
-        shard_size=16,
-    ) as (db, run_id):
-        run = Run(folder=tmp_path, url=url_of(db), id=run_id)
-        found = run.checks(items=10, batch_tokens=100)
-        assert {one.status for one in found.values()} == {"PASS"}, found
-        weights = model / "model.safetensors"
-        data = weights.read_bytes()
-        weights.write_bytes(flipped(data, len(data) // 2))
-        assert failed(run.checks(items=0)) == ["model files"]
+    spec = {
+        "model": str(model),
+        "data": {"source": str(source), "limit": 60},
+        "groups": str(tmp_path / "groups.json"),
+        "evaluation": {"items": 0},
+        "shard_size": 16,
+    }
+    run = run_audit(spec, tmp_path)
+    checks = run.checks(items=10, batch_tokens=100)
+    assert {check.status for check in checks.values()} == {"PASS"}, checks
+    weights = model / "model.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(flipped(data, len(data) // 2))
+    assert failed(run.checks(items=0)) == ["model files"]
 
 
 @pytest.mark.exhaustive
@@ -44,18 +41,12 @@ def test_a_real_run(shared_dir: Path, tmp_path: Path) -> None:
 def test_half_precision_moves_and_is_allowed_to(
     shared_dir: Path, tmp_path: Path, dtype: str, least: float
 ) -> None:
-    with audited_in(
-        tmp_path,
-        model={"source": str(shared_dir / "real/models/minilm-sst2"), "dtype": dtype},
-        data={"source": str(shared_dir / "real/text/sst2_dev.tsv.gz"), "limit": 24},
-        evaluation={"items": 0},
-    ) as (db, run_id):
-        run = Run(folder=tmp_path, url=url_of(db), id=run_id)
-        assert not failed(run.checks(items=24, batch_tokens=1))
-        strict = run.checks(items=24, batch_tokens=1, tolerance=least)
+    spec = {
+        "model": {"source": str(shared_dir / "real/models/minilm-sst2"), "dtype": dtype},
+        "data": {"source": str(shared_dir / "real/text/sst2_dev.tsv.gz"), "limit": 24},
+        "evaluation": {"items": 0},
+    }
+    run = run_audit(spec, tmp_path)
+    assert not failed(run.checks(items=24, batch_tokens=1))
+    strict = run.checks(items=24, batch_tokens=1, tolerance=least)
     assert failed(strict) == ["explained again"], "other batches do differ"
-
-
-def url_of(db: Database) -> str:
-    assert db.path is not None
-    return f"sqlite:///{db.path}"

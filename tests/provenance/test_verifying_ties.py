@@ -9,14 +9,11 @@ from typing import Any
 import pytest
 import tiny_language as tiny
 import torch
+from gallery import Audit, run_audit
 from kinds_of_audits import audit_of
 from rewritten_parts import rewrite
-from verified_runs import Run
 
 import transexplain as te
-from orchestrator.dispatch.local import run_local
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request
 from transexplain.explaining.item_loop import explain_again
@@ -24,7 +21,6 @@ from transexplain.extras.language.generated_answers import AnsweredEncoder, gene
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.explained_again import tied_answer
-from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Item, ItemOutcome
@@ -35,18 +31,7 @@ from transexplain.types.token_labels import ANSWER, TaggedSpan, explained_charac
 PROMPTS = ["The nurse said that", "The capital of Italy is", "and the film was"]
 
 
-def ran(folder: Path, spec: Path) -> Run:
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(spec), settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, 1, model=prepared.model)
-    return Run(folder=folder, url=settings.database_url, id=run_id)
-
-
-def opened(run: Run) -> tuple[AuditPlan, LoadedModel]:
+def opened(run: Audit) -> tuple[AuditPlan, LoadedModel]:
     with open_database(run.url) as db:
         plan = runs.get(db, run.id).plan
     return plan, load_model(plan.model.source)
@@ -58,9 +43,9 @@ def item_of(plan: AuditPlan, row: int) -> Item:
     return item
 
 
-def store(run: Run, to: Path, made: Explained, relevance: float = 1.0) -> str:
+def store(run: Audit, to: Path, made: Explained, relevance: float = 1.0) -> str:
     """A copy of the store in which an item of the first shard is stored as it was `made`."""
-    url = run.copy(to)
+    url = run.copy_store(to)
     outcome = made.outcome
     assert outcome is not None
     scaled = [replace(one, relevance=one.relevance * relevance) for one in made.attributions]
@@ -79,16 +64,16 @@ def store(run: Run, to: Path, made: Explained, relevance: float = 1.0) -> str:
     return url
 
 
-def said_of(run: Run, url: str, **requested: Any) -> tuple[str, str]:
+def said_of(run: Audit, url: str, **requested: Any) -> tuple[str, str]:
     found = run.checks(url, items=40, **requested)["explained again"]
     return found.status, found.text
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     folder = tmp_path_factory.mktemp("questions")
     keys = {"evaluation": {"items": 0}, "groups": {"lexicon": str(folder / "groups.json")}}
-    return ran(folder, audit_of("answers", folder, **keys))
+    return run_audit(audit_of("answers", folder, **keys), folder)
 
 
 def other_span(plan: AuditPlan, model: LoadedModel, item: Item) -> tuple[Explained, float]:
@@ -115,7 +100,7 @@ def other_span(plan: AuditPlan, model: LoadedModel, item: Item) -> tuple[Explain
     return own, best.logit - found.attributions[0].logit
 
 
-def test_a_span_that_is_as_likely_is_a_tie(questions: Run, tmp_path: Path) -> None:
+def test_a_span_that_is_as_likely_is_a_tie(questions: Audit, tmp_path: Path) -> None:
     plan, model = opened(questions)
     other, gap = other_span(plan, model, item_of(plan, 1))
     logit = other.attributions[0].logit
@@ -130,7 +115,7 @@ def test_a_span_that_is_as_likely_is_a_tie(questions: Run, tmp_path: Path) -> No
     assert status == "PASS" and "tie" not in text
 
 
-def test_relevance_of_a_tied_span_is_still_compared(questions: Run, tmp_path: Path) -> None:
+def test_relevance_of_a_tied_span_is_still_compared(questions: Audit, tmp_path: Path) -> None:
     plan, model = opened(questions)
     other, gap = other_span(plan, model, item_of(plan, 1))
     url = store(questions, tmp_path / "scaled.db", other, relevance=-1.0)
@@ -154,7 +139,7 @@ def twins(module: Any, tokenizer: Any) -> tuple[int, int]:
 
 
 @pytest.fixture(scope="module")
-def spoken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str, str]:
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, str, str]:
     """A run of generated answers; a word of the first, and another that is exactly as likely."""
     folder = tmp_path_factory.mktemp("spoken")
     module, tokenizer = tiny.causal(tie_word_embeddings=False), tiny.byte_pairs()
@@ -173,10 +158,10 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str, str]:
     }
     (folder / "audit.yaml").write_text(json.dumps(spec))
     words = (str(tokenizer.decode([one])) for one in (said, twin))
-    return ran(folder, folder / "audit.yaml"), *words
+    return run_audit(folder / "audit.yaml", folder), *words
 
 
-def answered(run: Run, change: Callable[[str], str]) -> tuple[Explained, str, str]:
+def answered(run: Audit, change: Callable[[str], str]) -> tuple[Explained, str, str]:
     """The first prompt explained for another answer; that answer, and the stored one."""
     plan, model = opened(run)
     with open_database(run.url) as db:
@@ -190,7 +175,7 @@ def answered(run: Run, change: Callable[[str], str]) -> tuple[Explained, str, st
     return made, change(answer), answer
 
 
-def test_a_word_that_is_as_likely_is_a_tie(spoken: tuple[Run, str, str], tmp_path: Path) -> None:
+def test_a_word_that_is_as_likely_is_a_tie(spoken: tuple[Audit, str, str], tmp_path: Path) -> None:
     run, said, twin = spoken
     encoder = opened(run)[1].encoder
     assert isinstance(encoder, AnsweredEncoder)
@@ -208,7 +193,7 @@ def test_a_word_that_is_as_likely_is_a_tie(spoken: tuple[Run, str, str], tmp_pat
 
 @pytest.mark.parametrize("what", ["other", "shorter", "the text alone"])
 def test_an_answer_that_was_never_given_is_found(
-    spoken: tuple[Run, str, str], tmp_path: Path, what: str
+    spoken: tuple[Audit, str, str], tmp_path: Path, what: str
 ) -> None:
     run, said, _ = spoken
     made, other, answer = answered(run, lambda text: said if what == "shorter" else " he")
@@ -237,7 +222,7 @@ def test_where_an_end_is_as_likely_an_answer_may_end() -> None:
 
 
 def test_an_answer_that_is_not_stored_may_be_another_where_two_are_as_likely(
-    spoken: tuple[Run, str, str],
+    spoken: tuple[Audit, str, str],
 ) -> None:
     plan, model = opened(spoken[0])
     hashed = replace(plan, privacy=PrivacyPlan(store_text="hashed"))

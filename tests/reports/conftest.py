@@ -1,4 +1,4 @@
-"""A store and a browser for the tests of the reports."""
+"""A browser for the tests of the reports."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,21 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser_pages import LoadedPage, LoadPage, browser
-from fresh_stores import fresh_store
-
-from transexplain.store.database import Database
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 __all__ = ["browser"]  # a fixture
-
-
-@pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
-    """An empty SQLite database at the newest revision."""
-    with fresh_store(tmp_path / "reports.db") as database:
-        yield database
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A report from totals and indices equals one from all rows, to the bit."""
 
-from collections.abc import Iterator
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,20 @@ from report_samples import CLASSES, biased_run, explained_text, image_run, store
 from transexplain.analysis.groups.class_totals import SeenTotals
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections import item_fates
-from transexplain.reports.survey import SHARE, Sizes, Survey, survey
+from transexplain.reports.survey import SHARE, Survey, survey
 from transexplain.store import noteworthy, results, runs
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import margin_of
-from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemFailure, ItemOutcome
+from transexplain.types.relevance_sums import bin_of, outer_edge
 from transexplain.types.words import size_of
 
 pytestmark = pytest.mark.exhaustive
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """An empty database at the newest revision, of both kinds."""
-    url = f"sqlite:///{tmp_path / 'reports.db'}"
-    if request.param == "postgresql":
-        url = str(request.getfixturevalue("postgres_url"))
-    with open_database(url, upgrade=True) as database:
-        yield database
+@pytest.fixture
+def db(any_db: Database) -> Database:
+    return any_db
 
 
 def mixed_run(db: Database, **changes: Any) -> str:
@@ -57,9 +52,8 @@ def walked(db: Database, run_id: str, places: int) -> Survey:
     for attribution in results.iter_attributions(db, run_id):
         seen.add([attribution])
         sizes.append((size_of(attribution), attribution.item_id))
-    histogram = Sizes()
-    for size, _ in sizes:
-        histogram.add(size)
+    ranked = sorted(size for size, _ in sizes)
+    place = bin_of(ranked[max(0, math.ceil(SHARE * len(ranked) - 1e-9) - 1)]) if ranked else 0
     classes = {name: index for index, name in enumerate(run.plan.model.classes)}
     items = list(results.iter_items(db, run_id))
     margins = [
@@ -69,7 +63,7 @@ def walked(db: Database, run_id: str, places: int) -> Survey:
     ]
     return Survey(
         seen=seen,
-        scale=histogram.quantile(SHARE),
+        scale=min(ranked[-1], outer_edge(place)) if place else 0.0,
         strongest=best(sizes, places),
         wrong=best(margins, places),
         first=[item.item_id for item in items if isinstance(item, ItemOutcome)][:places],

@@ -131,7 +131,7 @@ def test_part_and_support_of_a_short_text_by_hand() -> None:
     total = ShardAggregate()
     total.add(*_added(0, "Ann good"))
     total.add(*_added(1, "bad"))
-    parts = total.positions.parts("class:positive", "positive")
+    parts = total.positions("class:positive", "positive")
     filled = {n: (p.texts, p.positions, p.relevance, p.magnitude) for n, p in enumerate(parts)}
     given = {n: numbers for n, numbers in filled.items() if numbers[0]}
     assert given == {5: (1, 1, 0.5, 0.5), 15: (1, 1, 1.0, 1.0), 10: (1, 1, -1.0, 1.0)}
@@ -141,7 +141,7 @@ def test_part_and_support_of_a_short_text_by_hand() -> None:
 def test_a_long_text_counts_once_in_a_part_and_with_all_its_positions() -> None:
     total = ShardAggregate()
     total.add(*_added(0, " ".join(["good"] * 50)))
-    parts = total.positions.parts("class:positive", "positive")
+    parts = total.positions("class:positive", "positive")
     assert sum(part.positions for part in parts) == 50
     assert {part.texts for part in parts} == {1} and {part.positions for part in parts} <= {2, 3}
     assert math.fsum(part.relevance for part in parts) == pytest.approx(50.0)

@@ -21,7 +21,6 @@ from transexplain.reports import EVALUATION_REPORTS, REPORTS
 from transexplain.reports.evaluation import tabulate
 from transexplain.reports.phrasing import percent
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.run_metrics import run_metrics
 from transexplain.reports.sections.group_section import control_sentences
 from transexplain.reports.sections.measured_faithfulness import (
     Conservation,
@@ -89,15 +88,6 @@ def test_the_page_has_shares_and_the_scatter_and_a_redacted_one_no_points(galler
     public = redacted(summary).conservation
     assert public is not None and public.points == () and public.correlation is not None
     assert conservation_chart(public) is None
-
-
-def test_they_are_metrics_of_the_run(gallery: Gallery) -> None:
-    summary = gallery.summary("biased")
-    found = {one.name: one.value for one in run_metrics(summary)}
-    assert summary.conservation is not None
-    assert found["relevance_error"] == summary.conservation.relevance_error
-    assert found["relevance_correlation"] == summary.conservation.correlation
-    assert found["biases_share"] == summary.conservation.size_shares["biases"]
 
 
 def test_an_evaluation_orders_by_correlation_and_has_no_best(db: Database, tmp_path: Path) -> None:

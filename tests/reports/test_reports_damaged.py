@@ -1,11 +1,11 @@
-"""A damaged part costs a report its items, and the report says so."""
+"""A damaged row costs a report the items of its shard, and the report says so."""
 
 from dataclasses import replace
 
 import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import Visible, biased_run, explained_text, stored_run
-from sqlalchemy import select, update
+from sqlalchemy import Text, type_coerce, update
 
 from transexplain.errors import DamagedRowError
 from transexplain.reports.evaluation.evaluation_tables import tabulate
@@ -13,17 +13,17 @@ from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import redacted, summarise
 from transexplain.store import noteworthy, shards
 from transexplain.store.database import Database
-from transexplain.store.schema import result_part
+from transexplain.store.schema import attribution, item
 from transexplain.types.scores import MetricSpec
 
 
 def damage(db: Database, run_id: str, shard: int) -> None:
-    """Turn the lowest bit of the last byte of a shard's part."""
-    where = (result_part.c.run_id == run_id, result_part.c.shard == shard)
+    """Give a row of a shard what cannot be read."""
     with db.begin() as connection:
-        held = bytearray(connection.execute(select(result_part.c.payload).where(*where)).scalar())
-        held[-1] ^= 1
-        connection.execute(update(result_part).where(*where).values(payload=bytes(held)))
+        for table, column in ((item, "meta"), (attribution, "pieces")):
+            where = (table.c.run_id == run_id, table.c.shard == shard)
+            broken = {column: type_coerce("{", Text)}
+            connection.execute(update(table).where(*where).values(broken))
 
 
 @pytest.mark.exhaustive
@@ -48,10 +48,10 @@ def test_the_headline_names_it_and_the_rest_stands(db: Database) -> None:
     assert replace(found.conservation, points=whole.conservation.points) == whole.conservation
     assert len(found.conservation.points) == len(whole.conservation.points) - 7
     page = Visible(render_html(found))
-    assert "Damaged results" in page.text and "shard 1 (rows 7 to 13): part 0" in page.text
+    assert "Damaged results" in page.text and "shard 1 (rows 7 to 13)" in page.text
     assert "Damaged results" not in Visible(render_html(whole)).text
     assert redacted(found).headline[0] == line and not redacted(found).whole
-    with pytest.raises(DamagedRowError, match="part 0 of shard 1"):
+    with pytest.raises(DamagedRowError, match="a row of shard 1"):
         noteworthy.strongest(db, run_id, 99)
     assert shards.redrive(db, run_id) == 1
 

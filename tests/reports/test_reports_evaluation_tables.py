@@ -27,8 +27,8 @@ from transexplain.reports.evaluation.evaluation_tables import table
 from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
 from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
-    Column,
-    Table,
+    ScoreColumn,
+    ScoreTable,
     adjust,
     differences,
     gather,
@@ -52,7 +52,7 @@ from transexplain.types.scores import (
 HIGHER, LOWER = MetricSpec(name="comprehensiveness"), MetricSpec(name="sufficiency")
 
 
-def made(spec: MetricSpec, plan: EvaluationPlan, found: list[MetricScore]) -> Table:
+def made(spec: MetricSpec, plan: EvaluationPlan, found: list[MetricScore]) -> ScoreTable:
     one = table(gather(found, ()), plan, "predicted", spec)
     assert one is not None
     return one
@@ -274,9 +274,9 @@ def share(details: object) -> Scored:
     return Scored(value=counted / sum(one["of"] for one in given), curve=(0.0, float(counted)))
 
 
-def column(counted: list[int], of: list[int]) -> Column:
+def column(counted: list[int], of: list[int]) -> ScoreColumn:
     pairs = enumerate(zip(counted, of, strict=True))
-    return Column(details=[(number, {"counted": a, "of": b}) for number, (a, b) in pairs])
+    return ScoreColumn(details=[(number, {"counted": a, "of": b}) for number, (a, b) in pairs])
 
 
 def test_a_corpus_value_is_of_all_items_and_its_interval_of_halves() -> None:
@@ -308,7 +308,7 @@ def test_corpus_values_of_other_or_too_few_items_are_not_compared() -> None:
     first, second = wholes([whole, part], share, 6, seed=0)
     assert second.interval is None
     assert minus(second, first) is None
-    (nothing,) = wholes([Column()], share, 6, seed=0)
+    (nothing,) = wholes([ScoreColumn()], share, 6, seed=0)
     assert (nothing.scored.value, nothing.interval) == (None, None)
 
 

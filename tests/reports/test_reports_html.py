@@ -18,7 +18,7 @@ from report_samples import ANNS, BOBS, Visible, explained_text, image_run, store
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.page import code, prose, script
-from transexplain.reports.report_formats import document, render_html
+from transexplain.reports.report_formats import plain, render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
@@ -326,7 +326,7 @@ def test_a_reference_is_one_and_a_small_group_suppressed_in_every_form(
     ]
     run = stored_run(db, explained, groups=groups, reference="bobs")
     summary = summarise(db, run)
-    printed = {row["group"]: row["verdict"] for row in document(summary)["groups"]["rows"]}
+    printed = {row["group"]: row["verdict"] for row in plain(summary)["groups"]["rows"]}
     assert printed == {"anns": printed["anns"], "bobs": "reference", "zoes": "suppressed"}
     assert printed["anns"] in ("difference", "equivalent", "inconclusive")
     export(db, run, "csv", tmp_path / "tables")

@@ -8,7 +8,7 @@ import pytest
 from gallery import Gallery
 from jsonschema import Draft202012Validator
 
-from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.errors import ConfigurationError
 from transexplain.reports import report_formats
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
@@ -41,14 +41,14 @@ def strings(value: Any) -> list[str]:
 
 def test_texts_ids_and_messages_are_gone(summary: Summary) -> None:
     shown = redacted(summary, 2)
-    page, document = render_html(shown), json.dumps(report_formats.document(shown))
+    page, document = render_html(shown), json.dumps(report_formats.plain(shown))
     for item in summary.gallery.items:
         assert item.text
         assert item.text not in page
         assert item.text not in document
     ids = {item.item_id for item in summary.gallery.items}
     assert ids
-    assert not ids & set(strings(report_formats.document(shown)))
+    assert not ids & set(strings(report_formats.plain(shown)))
     assert "id-77" not in page + document
     assert "m-88" not in page + document
     assert [item.item_id for item in shown.gallery.items][:2] == ["item 1", "item 2"]
@@ -90,7 +90,7 @@ def test_small_cells_say_so(summary: Summary) -> None:
 
 
 def test_rates_are_small_from_either_side() -> None:
-    rates = [Rate(count=n, total=30, interval=(0.0, 1.0)) for n in (0, 1, 10, 20, 21, 30)]
+    rates = [ItemRate(count=n, total=30, interval=(0.0, 1.0)) for n in (0, 1, 10, 20, 21, 30)]
     assert [_large(rate, 10) for rate in rates] == [
         *(True, False, True),
         *(True, False, True),
@@ -99,7 +99,7 @@ def test_rates_are_small_from_either_side() -> None:
 
 def test_the_schema_is_kept_and_the_note_is_there(summary: Summary) -> None:
     shown = redacted(summary)
-    Draft202012Validator(report_formats.schema()).validate(report_formats.document(shown))
+    Draft202012Validator(report_formats.schema()).validate(report_formats.plain(shown))
     assert shown.fewest == 10
     assert any("This report is redacted" in note for note in shown.notes)
     assert summary.fewest is None

@@ -1,14 +1,13 @@
 """The sections about the audit itself: verdict, what was not tested, matching, manifest."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gallery import Gallery
 from report_samples import (
     ANNS,
-    BOBS,
-    CLASSES,
     WORTH,
     Visible,
     biased_run,
@@ -27,14 +26,14 @@ from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.measured_faithfulness import Conservation
-from transexplain.reports.sections.previous_run import gone, newly
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise
+from transexplain.reports.verdict_words import gone, newly
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.schema import run
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import DatasetRef, MethodSpec, ModelRef
+from transexplain.types.plans import DatasetRef
 
 
 def biased(db: Database, **changes: Any) -> Summary:
@@ -85,14 +84,14 @@ def with_verdicts(summary: Summary, *states: States) -> Summary:
     ],
 )
 def test_the_verdict_is_made_of_those_on_groups(
-    db: Database, states: tuple[States, ...], kind: str, printed: str
+    gallery: Gallery, states: tuple[States, ...], kind: str, printed: str
 ) -> None:
-    found = verdict(with_verdicts(biased(db), *states))
+    found = verdict(with_verdicts(gallery.summary("biased"), *states))
     assert (found.kind, printed in found.text) == (kind, True), found.text
 
 
-def test_nothing_is_clear_where_something_is_missing(db: Database) -> None:
-    summary = with_verdicts(biased(db), CLEAR, CLEAR)
+def test_nothing_is_clear_where_something_is_missing(gallery: Gallery) -> None:
+    summary = with_verdicts(gallery.summary("biased"), CLEAR, CLEAR)
     failed = replace(summary, counts=replace(summary.counts, total=38, failed=2))
     assert verdict(failed).kind == "unknown"
     assert "It is not clear, though: 2 of 38 items have no answer." in verdict(failed).text
@@ -133,8 +132,8 @@ def test_a_contrast_explains_both_of_its_classes(db: Database) -> None:
     assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
 
 
-def test_what_was_tested_is_not_listed(db: Database) -> None:
-    summary = biased(db)
+def test_what_was_tested_is_not_listed(gallery: Gallery) -> None:
+    summary = gallery.summary("biased")
     rows = tuple(row for row in groups_in(summary).rows if row.verdict == "difference")
     reported = replace(
         summary,
@@ -199,20 +198,6 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     assert "Nobody has checked" in Visible(render_html(biased(db))).text
 
 
-def test_names_in_the_new_sections_are_escaped(db: Database) -> None:
-    attack = "<img src=x onerror=alert(1)>"
-    run = stored_run(
-        db,
-        [explained_text(n, f"{(*ANNS, *BOBS)[n]} {attack} good", attack) for n in range(12)],
-        groups=[EntityGroup(name=attack, terms=(*ANNS, *BOBS)), EntityGroup(name="b", terms=BOBS)],
-        model=ModelRef(source=attack, classes=(attack, "positive"), digest="d"),
-        method=MethodSpec(name="lrp"),
-    )
-    document = render_html(summarise(db, run))
-    assert attack not in document
-    assert "img" not in {tag for tag, at in Visible(document).tags if "onerror" in at}
-
-
 @pytest.mark.parametrize(
     ("source", "shown"),
     [
@@ -228,18 +213,6 @@ def test_folders_of_the_machine_are_not_shown(source: str, shown: str) -> None:
 
 
 # ---- a run beside the one before ----------------------------------------------------------------
-
-
-@pytest.fixture
-def before(db: Database, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run of another model, to which `bad` is good and Bobs matter as much as Anns do now."""
-    with monkeypatch.context() as patch:
-        for name in ANNS:
-            patch.setitem(WORTH, name, 0.0)
-        for name in BOBS:
-            patch.setitem(WORTH, name, 0.9)
-        patch.setitem(WORTH, "bad", 1.0)
-        return biased_run(db, model=ModelRef(source="m", classes=CLASSES, digest="e" * 64))
 
 
 def test_two_runs_side_by_side(gallery: Gallery) -> None:
@@ -273,19 +246,19 @@ def test_a_difference_that_changed_its_sign_is_new(db: Database) -> None:
     previous = summarise(db, biased_run(db, previous=before)).previous
     assert previous is not None
     assert all(one.turned for one in previous.verdicts)
-    assert {one.group for one in newly(previous)} == {"anns", "bobs"}
-    assert newly(previous) == gone(previous)
+    assert {one.group for one in newly(previous.verdicts)} == {"anns", "bobs"}
+    assert newly(previous.verdicts) == gone(previous.verdicts)
 
 
 def test_mentions_that_newly_change_the_prediction(db: Database) -> None:
     unknown = biased_run(db, checked=ControlResults())
     now = summarise(db, biased_run(db, previous=unknown))
     assert now.previous is not None
-    assert [(one.group, one.question) for one in newly(now.previous)] == [
+    assert [(one.group, one.question) for one in newly(now.previous.verdicts)] == [
         ("anns", "mention"),
         ("bobs", "mention"),
     ]
-    assert not gone(now.previous)
+    assert not gone(now.previous.verdicts)
     printed = [one.text for one in now.headline if one.kind == "flagged"]
     assert "Newly shown: the mention changes the prediction for anns and bobs." in printed
 
@@ -300,7 +273,7 @@ def test_relevance_alone_makes_no_group_newly_flagged(
     previous = summarise(db, biased_run(db, previous=even, checked=ControlResults())).previous
     assert previous is not None
     assert {one.flagged_now for one in previous.groups} == {True}
-    assert not newly(previous)
+    assert not newly(previous.verdicts)
 
 
 def test_rates_of_groups_stand_side_by_side(gallery: Gallery) -> None:
@@ -312,21 +285,24 @@ def test_rates_of_groups_stand_side_by_side(gallery: Gallery) -> None:
     assert any("100.0" in text and "66.7" in text for text in texts)
 
 
-def test_a_previous_run_that_was_deleted_is_left_out(db: Database, before: str) -> None:
-    run_id = biased_run(db, previous=before)
-    with db.begin() as connection:
-        connection.execute(delete(run).where(run.c.id == before))
-    assert runs.get(db, run_id).previous == before
-    assert summarise(db, run_id).previous is None
+def test_a_previous_run_that_was_deleted_is_left_out(gallery: Gallery, tmp_path: Path) -> None:
+    audit = gallery["compared"].copy(tmp_path)
+    with audit.open(read_only=False) as db:
+        with db.begin() as connection:
+            connection.execute(delete(run).where(run.c.id == audit.runs[0]))
+        assert runs.get(db, audit.id).previous == audit.runs[0]
+        assert summarise(db, audit.id).previous is None
 
 
-def test_other_texts_under_the_same_id_are_not_counted(db: Database, before: str) -> None:
+def test_other_texts_under_the_same_id_are_not_counted(gallery: Gallery, tmp_path: Path) -> None:
     """Another dataset has the same row numbers: only equal texts are the same items."""
     texts = [f"{name} was {'good' if n % 3 else 'bad'} today" for n, name in enumerate(ANNS)]
     changed = [*texts[:4], "somebody else", "nobody"]
     data = DatasetRef(source="y", modality="text", snapshot="s", fingerprint="a" * 64, rows=6)
     explained = [explained_text(n, text, "positive") for n, text in enumerate(changed)]
-    found = summarise(db, stored_run(db, explained, previous=before, dataset=data))
+    audit = gallery["compared"].copy(tmp_path)
+    with audit.open(read_only=False) as db:
+        found = summarise(db, stored_run(db, explained, previous=audit.runs[0], dataset=data))
     assert found.previous is not None and found.previous.data_changed
     assert (found.previous.common, found.previous.other_prediction) == (4, 2), "with `bad`"
     printed = " ".join(one.text for one in found.headline)

@@ -222,9 +222,7 @@ def test_a_worker_that_is_to_end_leaves_them_to_others(
 
 @pytest.mark.exhaustive
 def test_a_process_of_its_own_writes_them(db: Database, bench: Bench) -> None:
-    made, run_id = bench(
-        partial(device_worker._close, device_worker._by_duty, f"sqlite:///{db.path}")
-    )
+    made, run_id = bench(partial(device_worker._close, None, f"sqlite:///{db.path}"))
     assert [made.work(run_id) for _ in range(3)] == ["done"] * 3
     assert metric(db, run_id, "items_explained") == 24
     assert multiprocessing.active_children() == []

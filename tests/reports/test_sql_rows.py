@@ -361,6 +361,8 @@ def test_metrics(stored: tuple[dict[str, Any], Rows]) -> None:
         "relative_gap_tolerance": report["conservation"]["tolerance"],
         "gaps_above": report["conservation"]["above"],
         "class_sensitivity": report["class_sensitivity"]["mean"],
+        "relevance_error": report["conservation"]["relevance_error"],
+        "relevance_correlation": report["conservation"]["correlation"],
     }
     for name, value in wanted.items():
         assert found[name, "", ""]["value"] == value, name

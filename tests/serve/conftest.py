@@ -1,14 +1,10 @@
-"""A store with a run that found something, and a client of the pages over it."""
+"""Servers of pages over a store, and their clients."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 from browser_pages import browser
-from fresh_stores import fresh_store
-from gallery import Gallery
 from served_pages import listening
 from starlette.testclient import TestClient
 
@@ -27,26 +23,6 @@ def server(db: Database) -> Iterator[str]:
     """The address of a real server over the store."""
     with listening(f"sqlite:///{db.path}") as address:
         yield address
-
-
-@pytest.fixture
-def db(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Database]:
-    """An SQLite database at the newest revision; with the run of `run_id` where that is used."""
-    path = tmp_path / "store.db"
-    if "run_id" not in request.fixturenames:
-        with fresh_store(path) as database:
-            yield database
-        return
-    gallery: Gallery = request.getfixturevalue("gallery")
-    shutil.copyfile(gallery["biased"].folder / "store.db", path)
-    with Database(f"sqlite:///{path}") as database:
-        yield database
-
-
-@pytest.fixture
-def run_id(gallery: Gallery) -> str:
-    """A finished run whose groups differ, with its rows for SQL."""
-    return gallery["biased"].id
 
 
 @pytest.fixture

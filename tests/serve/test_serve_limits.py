@@ -244,13 +244,13 @@ def test_what_does_not_come_in_time_is_not_waited_for(
 
 
 def test_an_answer_that_is_not_taken_is_not_kept(db: Database, limits: Limits) -> None:
-    limits(patience=1.0)
+    limits(patience=0.5)
     with listening(f"sqlite:///{db.path}", buffer=4096) as address, socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.settimeout(30)
         slow.connect(("127.0.0.1", port_of(address)))
         slow.sendall(b"GET /static/style.css HTTP/1.1\r\n" + HOST + b"\r\n")
-        time.sleep(4)
+        time.sleep(3)  # a connection is looked at once a second
         received = 0
         with suppress(ConnectionError):
             while some := slow.recv(65_536):

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.links import link
-from orchestrator.serve.operating import ACTIONS, Operator
+from orchestrator.serve.operating import ACTIONS, FleetOperator
 from transexplain.reports import sql_results
 from transexplain.settings import Settings
 from transexplain.store import browsing, runs
@@ -41,7 +41,7 @@ def _closed_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Rows for SQL are written by this process, but for the test of the other."""
     if "apart" not in request.node.name:
         monkeypatch.setattr(
-            Operator, "close_apart", lambda _, db, run_id: sql_results.close(db, run_id)
+            FleetOperator, "close_apart", lambda _, db, run_id: sql_results.close(db, run_id)
         )
 
 
@@ -55,7 +55,7 @@ def acting(db: Database) -> Iterator[Acting]:
         ) -> TestClient:
             url = f"sqlite:///{db.path}"
             reading = opened.enter_context(Database(url, read_only=True))
-            operator = Operator(
+            operator = FleetOperator(
                 db=opened.enter_context(Database(url)),
                 settings=settings or Settings(database_url=url),
                 has_broker=has_broker,
@@ -193,7 +193,7 @@ def test_in_postgresql_by_a_role_that_writes(postgres_url: str) -> None:
             url = postgres_url.replace("//postgres@", f"//{role}@")
             with Database(url, read_only=True) as reading, Database(url) as writing:
                 for handle, status in ((writing, 503), (owner, 200)):
-                    operator = Operator(db=handle, settings=Settings(), has_broker=False)
+                    operator = FleetOperator(db=handle, settings=Settings(), has_broker=False)
                     with acting_client(reading, operator=operator) as client:
                         for action in ("resume", "cancel"):
                             assert act(client, run_id, action).status_code == status
@@ -396,7 +396,7 @@ def test_a_store_that_may_not_be_written_is_left_alone(
     acting: Acting, db: Database, open_run: str
 ) -> None:
     with Database(f"sqlite:///{db.path}", read_only=True) as reading:
-        operator = Operator(db=reading, settings=Settings(), has_broker=False)
+        operator = FleetOperator(db=reading, settings=Settings(), has_broker=False)
         answer = act(acting(operator=operator), open_run, "cancel")
     assert answer.status_code == 503 and "must be allowed to write" in answer.json()["error"]
     assert runs.get(db, open_run).state == "running"
@@ -472,7 +472,7 @@ def test_in_a_browser(browser: Any, db: Database, open_run: str, tmp_path: Path)
     url = f"sqlite:///{db.path}"
     with ExitStack() as opened:
         writing = opened.enter_context(Database(url))
-        operator = Operator(db=writing, settings=Settings(), has_broker=False)
+        operator = FleetOperator(db=writing, settings=Settings(), has_broker=False)
         here = opened.enter_context(listening(url, operator=operator))
         _other_origin(browser, here, open_run, tmp_path)
         assert runs.get(db, open_run).state == "running"

@@ -5,9 +5,8 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -24,12 +23,11 @@ from report_samples import (
     stored_run,
     write_picture,
 )
-from served_pages import listening
+from serving import told
 from sqlalchemy import delete, update
 from starlette.testclient import TestClient
 
-from benchmarks.serve_tasks import MOST_CLICKS, QUESTIONS, Answered, ask
-from orchestrator.schedule.fire_times import latest, upcoming
+from orchestrator.schedule.fire_times import latest
 from orchestrator.serve.links import link, name_of, segment
 from orchestrator.serve.page_table import PAGES
 from transexplain.analysis.groups.counterfactuals import Observation
@@ -40,14 +38,13 @@ from transexplain.store.browsing_items import ItemSearch
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schedules import Receiver
-from transexplain.store.schema import result_part
+from transexplain.store.schema import item
 from transexplain.store.schema import schedule as schedule_table
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.plans import DatasetRef, EvaluationPlan, PrivacyPlan, Shard
-from transexplain.types.scores import EvaluatedMethod, MethodSpec, MetricScore, MetricSpec
+from transexplain.types.plans import DatasetRef, Shard
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 Serve = Callable[..., TestClient]
 HOSTILE = (
@@ -92,21 +89,12 @@ def shown(client: TestClient, address: str, status: int = 200) -> Visible:
     return Visible(answer.text)
 
 
-def told(client: TestClient, address: str) -> dict[str, object]:
-    path, _, query = address.partition("?")
-    answer = client.get(f"{path}.json{'?' + query if query else ''}")
-    assert answer.status_code == 200, answer.text
-    assert answer.headers["content-type"] == "application/json"
-    return json.loads(answer.content)
-
-
 def test_every_page_has_html_and_the_same_as_json(client: TestClient, run_id: str) -> None:
     known = addresses(run_id)
     assert known.keys() == {page.name for page in PAGES}
     for address in known.values():
         assert shown(client, address).text.strip()
-        beside = told(client, address)
-        by_header = client.get(address, headers={"Accept": "application/json"}).json()
+        beside, by_header = client.get(f"{address}.json").json(), told(client, address)
         moving = {"now", "progress", "devices", "at", "waiting", "sections"}
         assert {k: v for k, v in beside.items() if k not in moving} == {
             k: v for k, v in by_header.items() if k not in moving
@@ -246,19 +234,12 @@ def test_a_search_stops_when_its_time_is_up_and_goes_on(db: Database, run_id: st
     assert steps > 3  # a part of a shard each
 
 
-def test_pages_of_items_go_on_by_row(db: Database, run_id: str) -> None:
-    first = browsing_items.search(db, run_id, ItemSearch(), start=0, limit=10, seconds=9.0)
-    assert len(first.found) == 10 and first.next_row == 10
-    rest = browsing_items.search(db, run_id, ItemSearch(), start=10, limit=50, seconds=9.0)
-    assert [one.index for one in rest.found] == list(range(10, 36)) and rest.next_row is None
-
-
 def test_runs_are_found_and_paged_by_key(client: TestClient, db: Database) -> None:
     words = [explained_text(0, "good tea", "positive")]
     ids = [stored_run(db, words, name=f"audit {number % 2}") for number in range(53)]
     first = told(client, "/runs")
     assert [one["id"] for one in first["runs"]] == ids[:2:-1]
-    second = client.get(first["next"], headers={"Accept": "application/json"}).json()
+    second = told(client, first["next"])
     assert [one["id"] for one in second["runs"]] == ids[2::-1] and second["next"] is None
     named = told(client, "/runs?name=AUDIT+1&model=els/M&state=done")
     assert [one["id"] for one in named["runs"]] == ids[51::-2]
@@ -361,27 +342,19 @@ def test_a_picture_is_drawn_with_every_target(
 
 
 def test_pages_say_that_a_run_is_not_whole(client: TestClient, db: Database, run_id: str) -> None:
-    inside = (result_part.c.run_id == run_id) & (result_part.c.shard == 1)
+    inside = (item.c.run_id == run_id) & (item.c.shard == 1)
     with db.begin() as connection:
-        connection.execute(update(result_part).where(inside).values(first=result_part.c.first + 1))
+        connection.execute(update(item).where(inside).values(label="another"))
     for address in (link("runs", run_id, "items"), link("runs", run_id, "items", "row-7")):
         answer = client.get(address)
         assert answer.status_code == 500 and f"transexplain resume {run_id}" in answer.text
     assert client.get(link("runs", run_id, "items", "row-0")).status_code == 200
     with db.begin() as connection:
-        connection.execute(delete(result_part).where(inside))
+        connection.execute(delete(item).where(inside))
     for name in ("run", "group", "class", "items"):
         address = addresses(run_id)[name]
         assert told(client, address)["damaged_shards"] == [1]
         assert f"transexplain resume {run_id}" in shown(client, address).text
-
-
-def test_hashed_texts_stay_hashed(client: TestClient, db: Database) -> None:
-    outcome, made = explained_text(0, "4f3a 99c1", "positive")
-    run_id = stored_run(db, [(outcome, made)], privacy=PrivacyPlan(store_text="hashed"))
-    for address in (link("runs", run_id, "items"), link("runs", run_id, "items", "row-0")):
-        page = shown(client, address).text
-        assert "4f3a 99c1" in page
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -520,14 +493,6 @@ def from_templates() -> list[Observation]:
     ]
 
 
-@pytest.fixture
-def templates(db: Database) -> str:
-    """A run whose counterfactuals are pairs of items that were made from templates."""
-    found = biased_run(db, checked=ControlResults(observations=from_templates()))
-    assert write(db, found)
-    return found
-
-
 def links(client: TestClient, address: str) -> Iterator[str]:
     """Where the links of a page lead, its own places left out."""
     answer = client.get(address)
@@ -537,83 +502,22 @@ def links(client: TestClient, address: str) -> Iterator[str]:
             yield attrs["href"]
 
 
-def test_a_text_made_from_a_template_is_named_and_leads_nowhere(
-    client: TestClient, templates: str
+def test_a_text_with_swapped_names_leads_to_its_item_unless_a_template_made_it(
+    client: TestClient, db: Database
 ) -> None:
+    templates = biased_run(db, checked=ControlResults(observations=from_templates()))
+    assert write(db, templates)
     address = link("runs", templates, "groups", "anns", "entities", ANNS[0])
     widest = client.get(f"{address}.json").json()["swaps"]["widest"]
     assert widest and not any(one["is_item"] for one in widest)
-    page = client.get(address).text
-    assert "template 0 &lt;b&gt;" in page
+    assert "template 0 &lt;b&gt;" in client.get(address).text
     assert not [one for one in links(client, address) if "template" in one]
-
-
-def test_a_text_with_swapped_names_leads_to_its_item(client: TestClient, run_id: str) -> None:
-    address = link("runs", run_id, "groups", "anns", "entities", ANNS[0])
-    widest = client.get(f"{address}.json").json()["swaps"]["widest"]
+    own = biased_run(db)
+    assert write(db, own)
+    address = link("runs", own, "groups", "anns", "entities", ANNS[0])
     found = list(links(client, address))
-    for one in widest:
-        assert one["is_item"] and link("runs", run_id, "items", one["document"]) in found
+    for one in client.get(f"{address}.json").json()["swaps"]["widest"]:
+        assert one["is_item"] and link("runs", own, "items", one["document"]) in found
 
 
 # ---- eight questions that a stranger asks the pages of a store whose answers are know -----------
-
-
-def measured() -> dict[str, Any]:
-    """LRP beside random relevance, on seven items."""
-    labels = {"lrp": 0.5, "random": 0.1}
-    methods = tuple(EvaluatedMethod(label=name, method=MethodSpec(name=name)) for name in labels)
-    return {
-        "evaluation": EvaluationPlan(
-            methods=methods,
-            metrics=(MetricSpec(name="activation"),),
-            targets=("class:positive",),
-            items=12,
-        ),
-        "scores": [
-            MetricScore(
-                item_id=f"row-{place}",
-                method=method,
-                target="class:positive",
-                metric="activation",
-                value=value + place / 100,
-            )
-            for place in range(7)
-            for method, value in labels.items()
-        ],
-    }
-
-
-@pytest.mark.exhaustive
-def test_a_stranger_finds_eight_answers_within_three_clicks(
-    browser: "Browser", db: Database
-) -> None:
-    before = biased_run(db, checked=None)
-    after = biased_run(db, previous=before, **measured())
-    assert write(db, before) and write(db, after)
-    planned = schedules.Planned(name="nightly", cron="0 3 * * *", time_zone="UTC", spec={})
-    schedules.add(db, planned)
-    found: dict[str, Answered] = {}
-    with listening(f"sqlite:///{db.path}") as server:
-        page = browser.new_context().new_page()
-        page.set_default_timeout(10_000)
-        for question in QUESTIONS:
-            found[question.asked] = ask(page, server, question)
-        page.context.close()
-    assert all(one.clicks <= MOST_CLICKS and one.seconds < 60 for one in found.values())
-    said = {name: one.answer for name, one in found.items()}
-    assert said.keys() == {one.asked for one in QUESTIONS} and len(said) == 8
-    worst = "anns against all other groups flagged changes"
-    assert said["which group is worst"].startswith(worst)
-    driver = said["who drives it"].split()[0]
-    assert driver in ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")
-    assert f"{driver} was" in said["an example"] and "+0.5" in said["an example"]
-    assert "activation" in said["is the method faithful"]
-    assert "0.53 0.13 0.40" in said["is the method faithful"]
-    assert "yes" in said["is the method faithful"]
-    assert said["what failed"] == "Failed items by kind: 1 empty-text, 1 null"
-    assert "anns, mention: from open to changes" in said["what changed since the last run"]
-    fire = datetime.fromtimestamp(next(upcoming("0 3 * * *", "UTC", time.time())), UTC)
-    assert said["when is the next one"].startswith(f"Next {fire:%Y-%m-%d %H:%M} UTC, in ")
-    # 38 items in 6 shards of a tenth of a second, twice
-    assert said["how fast is the fleet"] == "Rate 63.3 items a second"

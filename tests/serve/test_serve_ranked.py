@@ -1,33 +1,28 @@
 """Items in another order than that of the data, and those with a word: read a piece at a time."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from report_samples import CLASSES, biased_run, explained_text, ledger, stored_run
+from serving import told
+from sqlalchemy import Text, type_coerce
 from starlette.testclient import TestClient
 
 from orchestrator.serve.links import link
 from transexplain.errors import DamagedRowError
-from transexplain.store import noteworthy, parts, results
+from transexplain.store import noteworthy, results
 from transexplain.store.database import Database
 from transexplain.store.ranked_items import ORDERS, ItemSearch, Ranking
-from transexplain.store.schema import result_part
+from transexplain.store.schema import item
+from transexplain.store.shard_summary import summaries
 from transexplain.types.items import Attribution, ItemOutcome
 from transexplain.types.label_sets import SeveralLabels
 from transexplain.types.plans import ModelRef
 from transexplain.types.words import size_of, spans_of
 
 Value = Callable[[ItemOutcome, list[Attribution]], float | None]
-
-
-def told(client: TestClient, address: str) -> dict[str, object]:
-    answer = client.get(address, headers={"Accept": "application/json"})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, object] = json.loads(answer.content)
-    return found
 
 
 def various(db: Database, items: int = 60, shift: float = 0.0, **changes: object) -> str:
@@ -166,21 +161,17 @@ def test_a_word_is_a_whole_one(client: TestClient, db: Database) -> None:
 
 
 def test_a_damaged_part_is_said_and_the_ranking_begins_anew(db: Database, run_id: str) -> None:
-    kept = {}
+    key = (item.c.run_id == run_id) & (item.c.shard == 2)
     with db.begin() as connection:
-        key = (result_part.c.run_id == run_id) & (result_part.c.shard == 2)
-        kept["payload"] = connection.execute(
-            result_part.select().with_only_columns(result_part.c.payload).where(key)
-        ).scalar_one()
-        connection.execute(result_part.update().where(key).values(payload=b"damaged"))
+        connection.execute(item.update().where(key).values(meta=type_coerce("{", Text)))
     ranking = Ranking(run_id, ItemSearch(), "logit", lambda one: one.item_id)
-    with pytest.raises(DamagedRowError, match="part 0 of shard 2"):
+    with pytest.raises(DamagedRowError, match="a row of shard 2"):
         ranking.go_on(db, 60.0)
     with db.begin() as connection:
-        connection.execute(result_part.update().where(key).values(**kept))
+        connection.execute(item.update().where(key).values(meta=None))
     ranking.go_on(db, 60.0)
     assert ranking.done and ranking.seen == 36 == len(ranking.best)
-    assert len(list(parts.summaries(db, run_id))) == 6
+    assert len(list(summaries(db, run_id))) == 6
 
 
 def test_neighbours_of_an_item(client: TestClient, db: Database, run_id: str) -> None:

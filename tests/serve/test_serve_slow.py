@@ -1,7 +1,6 @@
 """What a process beside the server makes: the report's sections, clusters of a class."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,16 +9,13 @@ from serving import JSON, acting_client
 from starlette.testclient import TestClient
 
 from orchestrator.serve import slow_desk
-from orchestrator.serve.links import link
-from orchestrator.serve.replies import RefusedError
+from orchestrator.serve.links import RefusedError, link
 from orchestrator.serve.slow_desk import SlowDesk
-from orchestrator.serve.slow_worker import Job
+from orchestrator.serve.slow_worker import PageJob
 from transexplain.reports.report_formats import pieces
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
-
-Serve = Callable[..., TestClient]
 
 
 @pytest.fixture
@@ -107,27 +103,9 @@ def test_so_many_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.close()
 
 
-def test_what_was_made_is_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-
-    def make(_desk: SlowDesk, job: Job) -> str:
-        made.append(job.run_id)
-        return "it failed"
-
-    monkeypatch.setattr(SlowDesk, "_made", make)
-    desk = SlowDesk("sqlite:///none.db")
-    desk.found(_job(1), moving=False)
-    until = time.monotonic() + 10
-    while desk.found(_job(1), moving=False, begin=False).waiting and time.monotonic() < until:
-        time.sleep(0.01)
-    found = desk.found(_job(1), moving=False)
-    assert found.error == "it failed" and not found.waiting and made == ["run-1"]
-    monkeypatch.setattr(slow_desk, "_FRESH", -1.0)
-    assert desk.found(_job(1), moving=False).waiting, "what failed is tried again later"
-    desk.close()
-
-
-def test_failures_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_kept_within_bounds_and_tried_again_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(SlowDesk, "_made", lambda *_: "it failed")
     desk = SlowDesk("sqlite:///none.db")
     jobs = [_job(number) for number in range(2 * slow_desk._KEPT)]
@@ -136,11 +114,15 @@ def test_failures_are_kept_within_bounds(monkeypatch: pytest.MonkeyPatch) -> Non
             time.sleep(0.001)
     known = [desk.found(job, moving=False, begin=False).error for job in jobs]
     assert known == [None] * slow_desk._KEPT + ["it failed"] * slow_desk._KEPT
+    monkeypatch.setattr(SlowDesk, "_made", lambda *_: pytest.fail("it is fresh"))
+    assert not desk.found(jobs[-1], moving=False).waiting
+    monkeypatch.setattr(slow_desk, "_FRESH", -1.0)
+    assert desk.found(jobs[-1], moving=False).waiting
     desk.close()
 
 
-def _job(number: int) -> Job:
-    return Job(kind="report", run_id=f"run-{number}", finished=1.0)
+def _job(number: int) -> PageJob:
+    return PageJob(kind="report", run_id=f"run-{number}", finished=1.0)
 
 
 def test_switched_off_no_process_is_begun_and_pages_say_so(

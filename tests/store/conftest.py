@@ -1,34 +1,34 @@
 """Every test of the store runs on both databases."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
-from fresh_stores import fresh_store
 
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
-
-
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
-    ]
-)
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """URL of an empty database."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    return str(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture
-def db(database_url: str, tmp_path: Path) -> Iterator[Database]:
-    """A database at the newest revision."""
-    with (
-        fresh_store(tmp_path / "store.db")
-        if database_url.startswith("sqlite")
-        else open_database(database_url, upgrade=True)
-    ) as database:
-        yield database
+def db(any_db: Database) -> Database:
+    return any_db
+
+
+@pytest.fixture
+def role(postgres_url: str) -> Callable[[Database, str], AbstractContextManager[Database]]:
+    """Gives the PostgreSQL store as somebody sees it who has these rights alone."""
+    name = f"role_{postgres_url.rpartition('/')[2]}"
+
+    @contextmanager
+    def opened(db: Database, rights: str) -> Iterator[Database]:
+        with db.begin() as connection:
+            connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
+            connection.exec_driver_sql(f"GRANT {rights} TO {name}")
+        try:
+            with Database(postgres_url.replace("postgres@", f"{name}@")) as other:
+                yield other
+        finally:
+            with db.begin() as connection:
+                connection.exec_driver_sql(f"DROP OWNED BY {name}")
+                connection.exec_driver_sql(f"DROP ROLE {name}")
+
+    return opened

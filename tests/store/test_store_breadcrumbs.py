@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
-from store_samples import claimable, make_plan, make_result, make_shards
+from store_samples import claimable, claimed, make_result, saved, start
 
 from transexplain.store import noteworthy, results, runs, shards
 from transexplain.store.browsing_items import failed_page, item_record, troubled_shards
 from transexplain.store.database import Database
 from transexplain.store.leases import after_death, caution_of
-from transexplain.store.rows import _ALIKE, failure_rows
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.shard_digests import digest_of
+from transexplain.store.shard_rows import _ALIKE, rows_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.observer import Caution
 from transexplain.types.plans import Shard, ShardResult
@@ -20,32 +20,15 @@ EXPIRED = -1.0  # seconds: a lease that is over when it begins
 ODD = "odd \x00 \udc80"
 
 
-def start(db: Database, rows: int = 4, **plan: object) -> str:
-    return runs.create(db, make_plan(rows, **plan), make_shards(rows))
-
-
-def claimed(db: Database, run_id: str, lease: float = EXPIRED) -> Claim:
-    claim = shards.claim(db, run_id, "w", lease, 0)
-    assert claim is not None
-    return claim
-
-
 def die(db: Database, run_id: str, *names: str) -> Claim:
     """Claim the first shard and vanish with these items in hand."""
-    claim = claimed(db, run_id)
+    claim = claimed(db, run_id, EXPIRED)
     assert shards.note(db, claim, names)
     return claim
 
 
 def status_of(db: Database, run_id: str) -> ShardStatus:
     return shards.list_shards(db, run_id)[0]
-
-
-def convict(db: Database, run_id: str, name: str, cause: str = "it died again") -> Claim:
-    """Claim the first shard, and report that two fresh processes died in this item."""
-    claim = claimed(db, run_id, 60)
-    assert shards.hang(db, claim, [name], cause, convicted=True) == "queued"
-    return claim
 
 
 def test_a_death_outside_a_batch_records_nothing() -> None:
@@ -67,14 +50,15 @@ def test_deaths_accuse_and_only_a_trial_convicts() -> None:
 
 
 def test_a_poisonous_item_is_narrowed_down_and_quarantined(db: Database) -> None:
-    run_id = start(db, max_attempts=3)
+    run_id = start(db, 4, max_attempts=3)
     die(db, run_id, "id-0", "id-1", ODD, "id-3")
     second = die(db, run_id, ODD)
     assert second.caution.alone == {"id-0", "id-1", ODD, "id-3"}
     assert not second.caution.accused
-    third = convict(db, run_id, ODD)
+    third = claimed(db, run_id)
+    assert shards.hang(db, third, [ODD], "it died again", convicted=True) == "queued"
     assert third.caution.accused == {ODD}
-    fourth = claimed(db, run_id, 60)
+    fourth = claimed(db, run_id)
     assert fourth.caution.alone == {"id-0", "id-1", "id-3"}
     assert fourth.caution.quarantined == {ODD: "it died again"}
     assert (fourth.attempt, status_of(db, run_id).fruitless) == (4, 0)
@@ -85,7 +69,7 @@ def test_a_poisonous_item_is_narrowed_down_and_quarantined(db: Database) -> None
 
 def test_whoever_ends_workers_from_outside_convicts_nobody(db: Database) -> None:
     """Repeated kills, each in the same item: the shard is dead, and names it."""
-    run_id = start(db, max_attempts=3)
+    run_id = start(db, 4, max_attempts=3)
     for _ in range(3):
         assert die(db, run_id, "id-2").caution.quarantined == {}
     assert shards.claim(db, run_id, "w", 60, 0) is None
@@ -93,44 +77,12 @@ def test_whoever_ends_workers_from_outside_convicts_nobody(db: Database) -> None
     assert (status.state, status.fruitless) == ("dead", 3)
     assert status.error is not None and "'id-2'" in status.error
     assert shards.redrive(db, run_id) == 1
-    assert claimed(db, run_id, 60).caution == Caution()
-
-
-def test_attempts_without_progress_are_counted_until_the_shard_is_dead(db: Database) -> None:
-    run_id = start(db, max_attempts=2)
-    die(db, run_id, "id-0", "id-1")
-    die(db, run_id, "id-2", "id-3")
-    assert status_of(db, run_id).fruitless == 1
-    assert runs.get(db, run_id).state == "running"
-    assert shards.claim(db, run_id, "w", 60, 0) is None
-    status = status_of(db, run_id)
-    assert (status.state, status.attempt, status.fruitless) == ("dead", 2, 2)
-    assert runs.get(db, run_id).state == "done", "the last shard was found dead: the run is over"
-
-
-def test_a_conviction_resets_the_count_of_attempts_without_progress(db: Database) -> None:
-    run_id = start(db, max_attempts=2)
-    assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
-    convict(db, run_id, "id-2")
-    assert shards.fail(db, claimed(db, run_id), "bad luck") == "queued"
-    assert shards.fail(db, claimed(db, run_id), "bad luck") == "dead"
-    assert runs.get(db, run_id).state == "done"
-
-
-def test_a_hang_is_recorded_with_its_items(db: Database) -> None:
-    run_id = start(db, max_attempts=2)
-    claim = claimed(db, run_id, 60)
-    assert shards.hang(db, claim, ["id-1"], "it hung") == "queued"
-    assert shards.hang(db, claim, ["id-1"], "it hung") is None, "the claim is void now"
-    assert claimed(db, run_id, 0).caution == Caution(
-        alone=frozenset(["id-1"]), accused=frozenset(["id-1"])
-    )
-    assert shards.list_shards(db, run_id)[0].error == "it hung"
+    assert claimed(db, run_id).caution == Caution()
 
 
 def test_giving_back_a_shard_records_nothing_about_its_items(db: Database) -> None:
-    run_id = start(db)
-    claim = claimed(db, run_id, 60)
+    run_id = start(db, 4)
+    claim = claimed(db, run_id)
     assert shards.renew(db, claim, 60, ["id-0"])
     assert status_of(db, run_id).breadcrumb == ("id-0",)
     assert shards.renew(db, claim, 60)
@@ -140,38 +92,6 @@ def test_giving_back_a_shard_records_nothing_about_its_items(db: Database) -> No
     assert (status.breadcrumb, status.fruitless, status.attempt) == ((), 0, 0)
 
 
-def test_a_zombie_leaves_no_breadcrumb(db: Database) -> None:
-    run_id = start(db)
-    zombie = claimed(db, run_id)
-    heir = claimed(db, run_id, 60)
-    assert shards.note(db, heir, ["id-1"])
-    assert not shards.note(db, zombie, ["id-2"])
-    assert not shards.renew(db, zombie, 60, ["id-2"])
-    assert shards.hang(db, zombie, ["id-2"], "late") is None
-    assert status_of(db, run_id).breadcrumb == ("id-1",)
-
-
-def test_leases_of_a_dead_process_end_at_once(db: Database) -> None:
-    run_id = start(db, rows=12)
-    for worker in ("host:12:a", "host:12:b", "host:123:c"):
-        assert shards.claim(db, run_id, worker, 60) is not None
-    assert shards.expire(db, run_id, "host:12:") == 2
-    assert claimable(db, run_id) == [0, 1]
-    assert shards.expire(db, run_id, "host_12:") == 0
-
-
-def test_dead_shards_are_driven_again_as_if_new(db: Database) -> None:
-    run_id = start(db, max_attempts=2)
-    die(db, run_id, "id-0")
-    assert shards.fail(db, claimed(db, run_id), "no disk") == "dead"
-    assert shards.redrive(db, run_id) == 1
-    assert runs.get(db, run_id).state == "running"
-    claim = claimed(db, run_id, 60)
-    assert claim.attempt == 1
-    assert not claim.caution.quarantined
-    assert not claim.caution.alone
-
-
 def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
     for kind, again in (
         ("model-error", 1),
@@ -179,7 +99,7 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
         ("quarantined", 1),
         ("empty-text", 0),
     ):
-        run_id = start(db, rows=12)
+        run_id = start(db, 12)
         for _ in range(3):
             claim = shards.claim(db, run_id, "w", 60)
             failing = frozenset({5}) if claim.shard.index == 1 else frozenset[int]()
@@ -202,7 +122,7 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
 
 
 def test_a_cancelled_run_is_not_retried(db: Database) -> None:
-    run_id = start(db, rows=12)
+    run_id = start(db, 12)
     claim = shards.claim(db, run_id, "w", 60)
     failing = frozenset({0})
     results.save(db, claim, make_result(claim.shard, failing=failing, kind="model-error"))
@@ -228,13 +148,6 @@ def failed(count: int, *others: ItemFailure) -> ShardResult:
     )
 
 
-def saved(db: Database, result: ShardResult) -> str:
-    run_id = runs.create(db, make_plan(), [result.shard])
-    claim = shards.claim(db, run_id, "w", 60, 0)
-    results.save(db, claim, result)
-    return run_id
-
-
 def test_it_comes_back_with_the_item(db: Database) -> None:
     other = ItemFailure(item_id="o", index=2, kind="null", message="n", traceback=ODD)
     run_id = saved(db, failed(2, other))
@@ -249,21 +162,22 @@ def test_it_comes_back_with_the_item(db: Database) -> None:
 
 def test_equal_ones_are_kept_with_the_first_items() -> None:
     other = ItemFailure(item_id="o", index=9, kind="null", message="n", traceback="elsewhere")
-    rows = failure_rows("r", failed(9, other))
-    assert [row["traceback"] for row in rows[: _ALIKE + 1]] == [WHERE] * _ALIKE + [None]
-    assert rows[-1]["traceback"] == "elsewhere"
+    kept = rows_of("r", failed(9, other))["failure"]["traceback"]
+    assert kept[: _ALIKE + 1] == [WHERE] * _ALIKE + [None]
+    assert kept[-1] == "elsewhere"
 
 
 def test_the_digest_of_a_shard_does_not_cover_lines_of_code() -> None:
-    one = failure_rows("r", failed(2))
-    other = [{**row, "traceback": "moved"} for row in one]
-    assert digest_of(one, (), ()) == digest_of(other, (), ())
-    changed = [{**row, "error": "moved"} for row in one]
-    assert digest_of(one, (), ()) != digest_of(changed, (), ())
+    rows = rows_of("r", failed(2))
+    moved = ["moved", "moved"]
+    other = {"failure": {**rows["failure"], "traceback": moved}}
+    assert digest_of(rows, {}, ()) == digest_of(other, {}, ())
+    changed = {"failure": {**rows["failure"], "error": moved}}
+    assert digest_of(rows, {}, ()) != digest_of(changed, {}, ())
 
 
 def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:
-    run_id = runs.create(db, make_plan(max_attempts=1), make_shards(4))
+    run_id = start(db, 4, max_attempts=1)
     claim = shards.claim(db, run_id, "w", 60, 0)
     assert shards.fail(db, claim, "ValueError: no", WHERE) == "dead"
     (found,) = troubled_shards(db, run_id, 9)
@@ -272,7 +186,7 @@ def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:
 
 
 def test_an_item_in_quarantine_keeps_where_it_hung(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards(4))
+    run_id = start(db, 4)
     for where, convicted in (("first", False), (WHERE, True)):
         claim = shards.claim(db, run_id, "w", 60, 0)
         shards.hang(db, claim, ["id-1"], "it hung", where, convicted=convicted)
@@ -283,7 +197,7 @@ def test_an_item_in_quarantine_keeps_where_it_hung(db: Database) -> None:
 
 
 def test_a_death_without_one_forgets_the_one_before(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards(4))
+    run_id = start(db, 4)
     claim = shards.claim(db, run_id, "w", 60, 0)
     shards.fail(db, claim, "ValueError: no", WHERE)
     shards.claim(db, run_id, "w", -1.0, 0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from everyday import only
 from sqlalchemy import event, select, text
-from store_samples import claimable, make_plan, make_result, make_shards
+from store_samples import claimable, claimed, make_plan, make_result, make_shards, start, work
 
 from transexplain.errors import DatabaseError, FencedError
 from transexplain.store import results, runs, shards
@@ -17,19 +17,9 @@ from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
 from transexplain.store.schema import metadata
-from transexplain.types.plans import AuditPlan, Shard
+from transexplain.types.plans import Shard
 
 EXPIRED = -1.0  # seconds: a lease that is over when it begins
-
-
-def start(db: Database, plan: AuditPlan | None = None, rows: int = 12) -> str:
-    return runs.create(db, plan or make_plan(rows), make_shards(rows))
-
-
-def claimed(db: Database, run_id: str, worker: str = "w", lease: float = 60.0) -> Claim:
-    claim = shards.claim(db, run_id, worker, lease)
-    assert claim is not None
-    return claim
 
 
 def state_of(db: Database, run_id: str, index: int) -> str:
@@ -85,16 +75,16 @@ def test_a_claim_locks_its_shard_only_and_waits_for_no_other(postgres_url: str) 
             claim = pool.submit(shards.claim, db, run_id, "second", 60.0)
             second.append(claim.result(timeout=30))
 
-        first = claimed(db, run_id, "first")
+        first = claimed(db, run_id, worker="first")
         assert first.shard.index == 0
         assert [claim.shard.index for claim in second if claim] == [1]
 
 
 def test_an_expired_lease_is_taken_over_with_a_higher_token(db: Database) -> None:
-    run_id = start(db, rows=4)
-    first = claimed(db, run_id, "first", EXPIRED)
+    run_id = start(db, 4)
+    first = claimed(db, run_id, EXPIRED, worker="first")
     assert claimable(db, run_id) == [0]
-    second = claimed(db, run_id, "second")
+    second = claimed(db, run_id, worker="second")
     assert (second.token, second.attempt) == (first.token + 1, 2)
     status = shards.list_shards(db, run_id)[0]
     assert (status.worker, status.state, status.attempt) == ("second", "running", 2)
@@ -102,55 +92,26 @@ def test_an_expired_lease_is_taken_over_with_a_higher_token(db: Database) -> Non
 
 
 def test_a_zombie_cannot_save_renew_fail_or_give_back(db: Database) -> None:
-    run_id = start(db, rows=4)
-    zombie = claimed(db, run_id, "zombie", EXPIRED)
-    claimed(db, run_id, "heir")
+    run_id = start(db, 4)
+    zombie = claimed(db, run_id, EXPIRED, worker="zombie")
+    claimed(db, run_id, worker="heir")
     before = everything(db)
     with pytest.raises(FencedError, match="attempt 1"):
         results.save(db, zombie, make_result(zombie.shard, note="zombie"))
-    assert not shards.renew(db, zombie, 60)
+    assert not shards.renew(db, zombie, 60, ["id-2"])
+    assert not shards.note(db, zombie, ["id-2"])
+    assert shards.hang(db, zombie, ["id-2"], "late") is None
     assert not shards.give_back(db, zombie)
     assert shards.fail(db, zombie, "too late") is None
     assert everything(db) == before
 
 
-def test_a_zombie_that_nobody_replaced_may_still_save(db: Database) -> None:
-    run_id = start(db, rows=4)
-    late = claimed(db, run_id, "late", EXPIRED)
-    assert shards.renew(db, late, 60)
-    assert claimable(db, run_id) == []
-    results.save(db, late, make_result(late.shard))
-    assert state_of(db, run_id, 0) == "done"
-
-
-def test_a_result_is_saved_once_per_claim(db: Database) -> None:
-    run_id = start(db, rows=4)
-    claim = claimed(db, run_id)
-    results.save(db, claim, make_result(claim.shard))
-    before = everything(db)
-    with pytest.raises(FencedError):
-        results.save(db, claim, make_result(claim.shard, note="again"))
-    assert everything(db) == before
-
-
-def test_giving_back_counts_no_attempt(db: Database) -> None:
-    run_id = start(db, make_plan(max_attempts=1), rows=4)
-    for _ in range(5):
-        claim = claimed(db, run_id)
-        assert claim.attempt == 1
-        assert shards.give_back(db, claim)
-        assert not shards.give_back(db, claim)
-        with pytest.raises(FencedError):
-            results.save(db, claim, make_result(claim.shard))
-    [shard] = shards.list_shards(db, run_id)
-    assert (shard.attempt, shard.lease_left) == (0, None)
-
-
 def test_leases_of_a_dead_process_end_in_the_run_that_is_named(db: Database) -> None:
     run_id, other = start(db), start(db)
-    results.save(db, claim := claimed(db, run_id, "host:1:b"), make_result(claim.shard))
+    results.save(db, claim := claimed(db, run_id, worker="host:1:b"), make_result(claim.shard))
     for run in (run_id, run_id, other):
-        claimed(db, run, "host:1:b")
+        claimed(db, run, worker="host:1:b")
+    assert shards.expire(db, run_id, "host_1:") == shards.expire(db, run_id, "host:12:") == 0
     assert shards.expire(db, run_id, "host:1:") == 2, "what is done has no lease"
     left = [one.lease_left for one in shards.list_shards(db, run_id)]
     assert left[0] is None
@@ -160,10 +121,10 @@ def test_leases_of_a_dead_process_end_in_the_run_that_is_named(db: Database) -> 
 
 
 def test_holders_are_listed_once_and_by_name(db: Database) -> None:
-    run_id, other = start(db, rows=40), start(db)
+    run_id, other = start(db, 40), start(db)
     for worker in "dbfacedbfa":
-        claimed(db, run_id, worker)
-    claimed(db, other, "z")
+        claimed(db, run_id, worker=worker)
+    claimed(db, other, worker="z")
     assert shards.holders(db, run_id) == list("abcdef")
     assert shards.holders(db, None) == [*"abcdef", "z"]
 
@@ -178,7 +139,7 @@ def test_postgresql_waits_for_no_disk_when_a_breadcrumb_is_noted(db: Database) -
 
 
 def test_failing_ends_in_dead_with_the_message(db: Database) -> None:
-    run_id = start(db, make_plan(4, max_attempts=2), rows=4)
+    run_id = start(db, 4, max_attempts=2)
     assert shards.fail(db, claimed(db, run_id), "first") == "queued"
     claim = claimed(db, run_id)
     assert shards.note(db, claim, ["id-0", "id-1"])
@@ -192,7 +153,7 @@ def test_failing_ends_in_dead_with_the_message(db: Database) -> None:
 
 
 def test_a_worker_that_keeps_vanishing_kills_its_shard_not_the_run(db: Database) -> None:
-    run_id = start(db, make_plan(max_attempts=2), rows=8)
+    run_id = start(db, 8, max_attempts=2)
     for _ in range(2):
         assert shards.claim(db, run_id, "victim", EXPIRED, shard_index=0) is not None
     claim = claimed(db, run_id)
@@ -213,7 +174,7 @@ def test_a_failing_shard_waits_behind_the_others(db: Database) -> None:
 
 
 def test_an_error_while_saving_leaves_nothing_behind(db: Database) -> None:
-    run_id = start(db, rows=4)
+    run_id = start(db, 4)
     claim = claimed(db, run_id)
     before = everything(db)
 
@@ -246,8 +207,8 @@ def drain(url: str, run_id: str, worker: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", only("threads", of=["threads", "processes"]))
-def test_concurrent_claimers_never_share_a_shard(database_url: str, kind: str) -> None:
-    with open_database(database_url, upgrade=True) as db:
+def test_concurrent_claimers_never_share_a_shard(store_url: str, kind: str) -> None:
+    with open_database(store_url, upgrade=True) as db:
         run_id = runs.create(db, make_plan(rows=60), make_shards(60, 2))
         pool = (
             ThreadPoolExecutor(6)
@@ -255,7 +216,7 @@ def test_concurrent_claimers_never_share_a_shard(database_url: str, kind: str) -
             else ProcessPoolExecutor(3, mp_context=multiprocessing.get_context("spawn"))
         )
         with pool:
-            jobs = [pool.submit(drain, database_url, run_id, f"w{n}") for n in range(6)]
+            jobs = [pool.submit(drain, store_url, run_id, f"w{n}") for n in range(6)]
             got = Counter(pair for job in jobs for pair in job.result())
         assert got == Counter({(index, 1): 1 for index in range(30)})
         assert runs.finalise(db, run_id)
@@ -263,25 +224,16 @@ def test_concurrent_claimers_never_share_a_shard(database_url: str, kind: str) -
 
 
 def test_racing_for_one_expired_shard_has_one_winner(db: Database) -> None:
-    run_id = start(db, rows=4)
-    claimed(db, run_id, "gone", EXPIRED)
+    run_id = start(db, 4)
+    claimed(db, run_id, EXPIRED, worker="gone")
     with ThreadPoolExecutor(8) as pool:
         claims = list(pool.map(lambda n: shards.claim(db, run_id, f"w{n}", 60), range(8)))
     winners = [claim for claim in claims if claim is not None]
     assert [(claim.token, claim.attempt) for claim in winners] == [(2, 2)]
 
 
-def test_a_shard_that_is_saved_again_leaves_its_neighbours_alone(db: Database) -> None:
-    run_id = start(db)
-    claimed(db, run_id, "gone", EXPIRED)
-    for index in (2, 1, 0):
-        claim = shards.claim(db, run_id, "w", 60, shard_index=index)
-        results.save(db, claim, make_result(claim.shard))
-    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(12)]
-
-
 def test_redelivery_gives_the_results_once(db: Database) -> None:
-    run_id = start(db, rows=4)
+    run_id = start(db, 4)
     for note in ("first", "second", "third"):
         claim = claimed(db, run_id)
         results.save(db, claim, make_result(claim.shard, note=note))
@@ -356,11 +308,11 @@ def work_until(url: str, run_id: str, point: str) -> None:
 )
 @pytest.mark.parametrize("rows", only(ROWS, of=[SIZE, ROWS]))
 def test_the_run_completes_with_every_item_once(
-    db: Database, database_url: str, point: str, survives: bool, rows: int
+    db: Database, store_url: str, point: str, survives: bool, rows: int
 ) -> None:
     run_id = runs.create(db, make_plan(rows=rows), make_shards(rows, SIZE))
     victim = multiprocessing.get_context("spawn").Process(
-        target=work_until, args=(database_url, run_id, point)
+        target=work_until, args=(store_url, run_id, point)
     )
     victim.start()
     victim.join()
@@ -368,9 +320,8 @@ def test_the_run_completes_with_every_item_once(
     left = list(results.iter_items(db, run_id))
     assert len(left) == (SIZE if survives else 0)
     assert runs.get(db, run_id).state == "running"
-    while (claim := shards.claim(db, run_id, "heir", 60)) is not None:
-        results.save(db, claim, make_result(claim.shard, note="heir"))
-    assert runs.finalise(db, run_id)
+    work(db, run_id, note="heir")
+    assert runs.get(db, run_id).state == "done"
     assert [one.item_id for one in results.iter_items(db, run_id)] == [
         f"id-{row}" for row in range(rows)
     ]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import update
-from store_samples import claimable, make_plan, make_result, make_shards
+from store_samples import claimable, make_plan, make_result, make_shards, start
 
 from orchestrator.dispatch import local
 from orchestrator.dispatch.local import Reports
@@ -41,10 +41,6 @@ def set_clock_back(db: Database, seconds: float) -> None:
             connection.execute(
                 update(table).values({name: table.c[name] + seconds for name in names})
             )
-
-
-def start(db: Database, **plan: object) -> str:
-    return runs.create(db, make_plan(**plan), make_shards())
 
 
 def test_a_lease_from_before_the_clock_was_set_back_is_void(db: Database) -> None:

@@ -7,15 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy import update
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_result, start
 
 from transexplain.errors import FencedError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.store.schema import shard
-
-pytestmark = pytest.mark.exhaustive
 
 SHARDS, SIZE, ATTEMPTS = 3, 2, 2
 LONG = 1000.0
@@ -57,8 +55,7 @@ class Fleet(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        plan = make_plan(rows=SHARDS * SIZE, max_attempts=ATTEMPTS)
-        self.run_id = runs.create(self.db, plan, make_shards(SHARDS * SIZE, SIZE))
+        self.run_id = start(self.db, SHARDS * SIZE, SIZE, max_attempts=ATTEMPTS)
         self.expected = [Expected() for _ in range(SHARDS)]
         self.state = "running"
         self.claims: list[Claim] = []
@@ -261,9 +258,7 @@ class Fleet(RuleBasedStateMachine):
 
 def test_invariants_hold_for_any_order_of_events(db: Database) -> None:
     machine = type("FleetHere", (Fleet,), {"db": db})
+    examples = settings.default.max_examples // 2
     run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=60 if db.path else 20, stateful_step_count=25, deadline=None
-        ),
+        machine, settings=settings(max_examples=examples, stateful_step_count=20)
     )

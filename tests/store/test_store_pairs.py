@@ -3,41 +3,38 @@
 from dataclasses import replace
 
 import pytest
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_result, make_shards, saved
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import results, runs, shards
+from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_pairs
 
 
-def saved(db: Database, failing: frozenset[int] = frozenset(), *, backwards: bool = False) -> str:
+def twelve(db: Database, failing: frozenset[int] = frozenset(), *, backwards: bool = False) -> str:
     """Twelve rows in three shards; `backwards` gives them the ids of the opposite order."""
-    cut = make_shards()
-    run_id = runs.create(db, make_plan(), cut)
-    for shard in cut:
-        claim = shards.claim(db, run_id, "tester", 60.0, shard_index=shard.index)
-        inside = failing & frozenset(range(shard.start, shard.stop))
-        made = make_result(shard, failing=inside)
-        if backwards:
-            names = {f"id-{row}": f"id-{11 - row}" for row in range(12)}
-            made = replace(
-                made,
+    made = [make_result(shard, failing=failing) for shard in make_shards()]
+    if backwards:
+        made = [
+            replace(
+                one,
                 **{
                     part: tuple(
-                        replace(one, item_id=names[one.item_id]) for one in getattr(made, part)
+                        replace(row, item_id=f"id-{11 - int(row.item_id[3:])}")
+                        for row in getattr(one, part)
                     )
                     for part in ("outcomes", "attributions", "mentions", "failures")
                 },
             )
-        results.save(db, claim, made)
-    return run_id
+            for one in made
+        ]
+    return saved(db, *made)
 
 
 @pytest.mark.parametrize("size", [1, 4, 12, 128])
 def test_pairs_in_pages(db: Database, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr("transexplain.store.readers._PAIRS_AT_ONCE", size)
-    before, after = saved(db, frozenset({3})), saved(db, frozenset({7}))
+    monkeypatch.setattr("transexplain.store.blocks.ITEMS", size)
+    before, after = twelve(db, frozenset({3})), twelve(db, frozenset({7}))
     pages = list(iter_pairs(db, before, after))
     assert all(0 < len(page) <= size for page in pages)
     found = [pair for page in pages for pair in page]
@@ -50,7 +47,7 @@ def test_pairs_in_pages(db: Database, monkeypatch: pytest.MonkeyPatch, size: int
 
 
 def test_pairs_follow_ids_and_the_order_of_the_later_run(db: Database) -> None:
-    before, after = saved(db), saved(db, backwards=True)
+    before, after = twelve(db), twelve(db, backwards=True)
     (page,) = iter_pairs(db, before, after)
     assert [one.item_id for _, one in page] == [f"id-{n}" for n in range(11, -1, -1)]
     # id-11 is the last row of one run and the first of the other
@@ -58,7 +55,7 @@ def test_pairs_follow_ids_and_the_order_of_the_later_run(db: Database) -> None:
 
 
 def test_mentions_of_chosen_items(db: Database) -> None:
-    run_id = saved(db)
+    run_id = twelve(db)
     everything = list(results.iter_mentions(db, run_id))
     wanted = [one for one in everything if one.item_id in ("id-2", "id-9")]
     assert list(results.iter_mentions(db, run_id, item_ids=["id-9", "id-2", "gone"])) == wanted
@@ -66,7 +63,7 @@ def test_mentions_of_chosen_items(db: Database) -> None:
 
 
 def test_unknown_runs_are_refused(db: Database) -> None:
-    run_id = saved(db)
+    run_id = twelve(db)
     for pair in ((run_id, "gone"), ("gone", run_id)):
         with pytest.raises(ConfigurationError, match="no run 'gone'"):
             list(iter_pairs(db, *pair))

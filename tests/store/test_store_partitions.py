@@ -3,12 +3,11 @@
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from unittest import mock
 
 import pytest
-from sqlalchemy import Connection, Table, text
-from store_samples import make_plan, make_result, make_shards
+from sqlalchemy import text
+from store_samples import make_result, start, work
 
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import results, revisions, runs, shards, upkeep
@@ -26,20 +25,15 @@ def db(postgres_url: str) -> Iterator[Database]:
 
 pytestmark = pytest.mark.postgres
 
-
-def work(db: Database, run_id: str) -> None:
-    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
-        failing = frozenset({claim.shard.start})
-        results.save(db, claim, make_result(claim.shard, failing=failing))
-    runs.finalise(db, run_id)
+FAILING = frozenset(range(0, 800, 4))  #: rows, one or none of a shard
 
 
 def run_of(db: Database, run_id: str, *, worked: bool = True) -> str:
     """A run with this id, whose results are saved."""
     with mock.patch.object(runs, "_new_id", return_value=run_id):
-        assert runs.create(db, make_plan(), make_shards()) == run_id
+        assert start(db) == run_id
     if worked:
-        work(db, run_id)
+        work(db, run_id, failing=FAILING)
     return run_id
 
 
@@ -56,6 +50,11 @@ def where(db: Database, table: str, run_id: str) -> dict[str, int]:
 def months(db: Database) -> list[str]:
     with db.read() as connection:
         return [month.name for month in upkeep.months(connection)]
+
+
+def age(db: Database, run_id: str) -> None:
+    with db.begin() as connection:
+        connection.execute(text("UPDATE run SET finished = 0 WHERE id = :run"), {"run": run_id})
 
 
 def content(db: Database, run_id: str) -> list[object]:
@@ -85,10 +84,10 @@ def test_months_are_made_ahead_and_once(db: Database) -> None:
     assert upkeep.maintain(db, ahead=2) == wanted
     assert upkeep.maintain(db, ahead=2) == []
     assert months(db) == [month.name for month in wanted]
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     assert run_id.startswith(now.name)
-    work(db, run_id)
-    for table in ("item", "result_part", "shard_aggregate"):
+    work(db, run_id, failing=FAILING)
+    for table in ("item", "attribution", "shard_aggregate"):
         assert where(db, table, run_id).keys() == {f"{table}_{now.name}"}
     revisions.check(db)
 
@@ -111,7 +110,7 @@ def test_ids_of_earlier_versions_and_months_without_partition_are_not_refused(db
     }
     for run_id, home in homes.items():
         run_of(db, run_id)
-        for table in ("item", "result_part", "shard_aggregate"):
+        for table in ("item", "attribution", "shard_aggregate"):
             assert where(db, table, run_id).keys() == {f"{table}_{home}"}
 
 
@@ -126,26 +125,22 @@ def test_rows_that_the_default_took_are_moved_and_stay_the_same(db: Database) ->
     assert [month.name for month in made][1:] == ["203101", "203102"]
     for one in (late, neighbour):
         assert content(db, one) == before[one]
-        assert where(db, "result_part", one) == {"result_part_203101": 3}
+        assert where(db, "attribution", one) == {"attribution_203101": 18}
     results.save(db, claim, make_result(claim.shard))
-    assert where(db, "result_part", other) == {"result_part_203102": 1}
+    assert where(db, "attribution", other) == {"attribution_203102": 8}
     revisions.check(db)
 
 
 def test_keys_hold_in_new_months(db: Database) -> None:
     upkeep.maintain(db, ahead=0)
-    run_id = runs.create(db, make_plan(), make_shards())
-    work(db, run_id)
-    for orphaned in (
-        "UPDATE item SET shard = 77",
-        "UPDATE result_part SET shard = 70 + shard",
-    ):
-        with pytest.raises(Exception, match="foreign key"), db.begin() as connection:
-            connection.execute(text(orphaned))
+    run_id = start(db)
+    work(db, run_id, failing=FAILING)
+    with pytest.raises(Exception, match="foreign key"), db.begin() as connection:
+        connection.execute(text("UPDATE shard_aggregate SET shard = 77 + shard"))
     with pytest.raises(Exception, match="unique"), db.begin() as connection:
-        connection.execute(text("UPDATE item SET item_id = 'same'"))
-    with db.begin() as connection:
-        connection.execute(text("DELETE FROM run"))
+        connection.execute(text("UPDATE attribution SET ordinal = 0"))
+    age(db, run_id)
+    assert [old.id for old in upkeep.prune(db, 60.0).runs] == [run_id]
     assert not any(where(db, table, run_id) for table in PARTITIONED)
 
 
@@ -167,87 +162,29 @@ def test_nothing_is_lost_while_workers_write(db: Database) -> None:
             one.result()
     for year, run_id in enumerate(ids):
         assert len(list(results.iter_attributions(db, run_id))) == 24
-        assert where(db, "result_part", run_id) == {f"result_part_203{year}01": 3}
-
-
-@pytest.mark.exhaustive
-def test_a_month_is_dropped_with_its_rows_only(db: Database) -> None:
-    upkeep.maintain(db, ahead=0)
-    gone, stays = run_of(db, "20310105-00000000"), run_of(db, "20310205-00000000")
-    upkeep.maintain(db, ahead=0)
-    before = content(db, stays)
-
-    def drop(connection: object) -> int:
-        return upkeep.drop(connection, Month("203101"))
-
-    assert upkeep.exclusively(db, drop) > 0
-    assert "203101" not in months(db)
-    assert "203102" in months(db)
-    assert list(results.iter_items(db, gone)) == []
-    assert content(db, stays) == before
-    revisions.check(db)
+        assert where(db, "attribution", run_id) == {f"attribution_203{year}01": 24}
 
 
 @pytest.mark.exhaustive
 def test_busy_tables_are_not_waited_for_for_ever(db, monkeypatch) -> None:
     monkeypatch.setattr(upkeep, "_LOCK_TRIES", 2)
     with db.read() as reader:
-        reader.execute(text("SELECT count(*) FROM result_part"))
+        reader.execute(text("SELECT count(*) FROM attribution"))
         with pytest.raises(DatabaseError, match="busy the whole"):
             upkeep.maintain(db)
     assert months(db) == []
     assert upkeep.maintain(db)
 
 
-def test_a_worker_writes_into_partitions_that_only_the_owner_makes(db, postgres_url: str) -> None:
+def test_a_worker_writes_into_partitions_that_only_the_owner_makes(db, role) -> None:
     """Rights on the tables are enough: on their partitions the worker has none."""
-    name = f"worker_{postgres_url.rpartition('/')[2]}"
     upkeep.maintain(db, ahead=0)
     [month] = months(db)
     tables = ", ".join(("run", "shard", "pending_shards", *PARTITIONED))
-    with db.begin() as connection:
-        connection.execute(text(f"CREATE ROLE {name} LOGIN"))
-        connection.execute(text(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name}"))
-    try:
-        with Database(postgres_url.replace("postgres@", f"{name}@")) as other:
-            run_id = runs.create(other, make_plan(), make_shards())
-            work(other, run_id)
-            assert where(other, "result_part", run_id) == {f"result_part_{month}": 3}
-            assert upkeep.maintain(other, ahead=0) == []
-            with pytest.raises(ConfigurationError, match="role 'postgres'"):
-                upkeep.maintain(other, ahead=1)
-    finally:
-        with db.begin() as connection:
-            connection.execute(text(f"DROP OWNED BY {name}"))
-            connection.execute(text(f"DROP ROLE {name}"))
-
-
-@pytest.mark.exhaustive
-def test_checks_of_keys_read_one_shard_each_whatever_the_statistics_say(db: Database) -> None:
-    """Planned for an id that no statistics know, they would read all shards of the run."""
-    pieces = make_shards(800, 2)
-    for day in ("20310105", "20310205", "20310106"):
-        with mock.patch.object(runs, "_new_id", return_value=f"{day}-00000000"):
-            new = runs.create(db, make_plan(800), pieces)
-        if day != "20310106":
-            work(db, new)
-            upkeep.maintain(db, ahead=0)
-            with db.begin() as connection:
-                connection.execute(text("ANALYZE"))
-    db.close()  # plans are kept by connection
-    fetched: list[int] = []
-    write = results.write_rows
-    count = text(
-        "SELECT sum(idx_tup_fetch + seq_tup_read) FROM pg_stat_xact_user_tables "
-        "WHERE relname = 'shard'"
-    )
-
-    def counting(connection: Connection, table: Table, rows: Any) -> None:
-        before = int(connection.execute(count).scalar_one())
-        write(connection, table, rows)
-        fetched.append(int(connection.execute(count).scalar_one()) - before)
-
-    with mock.patch.object(results, "write_rows", counting):
-        claim = shards.claim(db, new, "w", 60, shard_index=300)
-        results.save(db, claim, make_result(claim.shard))
-    assert fetched == [0, 1, 0], "no failed item, one part, and no file in a sink"
+    with role(db, f"SELECT, INSERT, UPDATE, DELETE ON {tables}") as other:
+        run_id = start(other)
+        work(other, run_id)
+        assert where(other, "attribution", run_id) == {f"attribution_{month}": 24}
+        assert upkeep.maintain(other, ahead=0) == []
+        with pytest.raises(ConfigurationError, match="role 'postgres'"):
+            upkeep.maintain(other, ahead=1)

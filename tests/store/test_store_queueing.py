@@ -1,18 +1,15 @@
 """Places in the queue: caps that hold among many claimers, pausing, and who waits."""
 
 import multiprocessing
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
-from store_samples import make_plan, make_result, make_shards
+from store_samples import claimed, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import queueing, results, runs, shard_messages, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import Claim
 from transexplain.types.plans import QueuePlace
 
 CLAIMERS, CAP, SHARDS = 6, 2, 30
@@ -21,12 +18,6 @@ CLAIMERS, CAP, SHARDS = 6, 2, 30
 def start(db: Database, count: int = SHARDS, **place: object) -> str:
     plan, made = make_plan(rows=count), make_shards(count, 1)
     return runs.create(db, plan, made, place=QueuePlace(**place))
-
-
-def claimed(db: Database, run_id: str, lease: float = 60.0) -> Claim:
-    claim = shards.claim(db, run_id, "w", lease)
-    assert claim is not None
-    return claim
 
 
 def work(url: str, run_id: str) -> tuple[int, int]:
@@ -43,38 +34,24 @@ def work(url: str, run_id: str) -> tuple[int, int]:
     return saved, most
 
 
-@contextmanager
-def claimers(kind: str) -> Iterator[Executor]:
-    if kind == "threads":
-        with ThreadPoolExecutor(CLAIMERS) as pool:
-            yield pool
-    else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(2, mp_context=context) as pool:
-            yield pool
-
-
 @pytest.mark.parametrize(
     "kind", ["threads", pytest.param("processes", marks=pytest.mark.exhaustive)]
 )
 def test_a_cap_holds_among_claimers_at_once(db: Database, kind: str) -> None:
     run_id = start(db, most_workers=CAP if kind == "threads" else 1)
     url = db.engine.url.render_as_string(hide_password=False)
-    with claimers(kind) as pool:
+    spawning = multiprocessing.get_context("spawn")
+    pool = (
+        ThreadPoolExecutor(CLAIMERS)
+        if kind == "threads"
+        else ProcessPoolExecutor(2, mp_context=spawning)
+    )
+    with pool:
         found = [
             one.result(120) for one in [pool.submit(work, url, run_id) for _ in range(CLAIMERS)]
         ]
     assert sum(saved for saved, _ in found) == SHARDS
     assert max(most for _, most in found) <= (CAP if kind == "threads" else 1)
-
-
-def test_claimers_that_begin_together_get_no_more_than_the_cap(db: Database) -> None:
-    run_id = start(db, most_workers=CAP)
-    with ThreadPoolExecutor(CLAIMERS) as pool:
-        jobs = [pool.submit(shards.claim, db, run_id, f"w{i}", 60.0) for i in range(4 * CLAIMERS)]
-        got = [job.result(60) for job in jobs]
-    assert sum(claim is not None for claim in got) == CAP
-    assert runs.progress(db, run_id).states["running"] == CAP
 
 
 def test_an_expired_lease_holds_its_place_and_is_taken_over(db: Database) -> None:
@@ -116,15 +93,12 @@ def test_a_paused_run_hands_out_nothing_and_finishes_what_is_in_hand(db: Databas
     assert queueing.handing_out(db) == {}
     assert queueing.unpause(db, run_id)
     assert not queueing.unpause(db, run_id)
-    assert {claimed(db, run_id).shard.index for _ in range(2)} == {1, 2}
-
-
-def test_a_paused_run_whose_last_shard_was_in_hand_ends_and_reads_as_done(db: Database) -> None:
-    run_id = start(db, 1)
-    claim = claimed(db, run_id)
+    left = [claimed(db, run_id) for _ in range(2)]
+    assert {claim.shard.index for claim in left} == {1, 2}
     queueing.pause(db, run_id)
-    results.save(db, claim, make_result(claim.shard))
-    assert runs.finalise(db, run_id)
+    for claim in left:
+        results.save(db, claim, make_result(claim.shard))
+    assert runs.finalise(db, run_id), "all was in hand"
     assert not runs.progress(db, run_id).paused
 
 

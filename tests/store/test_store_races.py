@@ -6,18 +6,13 @@ from contextlib import suppress
 from threading import Barrier, Event
 
 import pytest
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_result, start
 
 from transexplain.errors import FencedError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 
 SHARDS, SIZE, WORKERS = 24, 2, 4
-
-
-def start(db: Database, **plan: object) -> str:
-    rows = SHARDS * SIZE
-    return runs.create(db, make_plan(rows=rows, **plan), make_shards(rows, SIZE))
 
 
 def at_once(*jobs: Callable[[], None]) -> None:
@@ -34,7 +29,7 @@ def at_once(*jobs: Callable[[], None]) -> None:
 
 
 def test_cancel_among_workers_leaves_nothing_open(db: Database) -> None:
-    run_id = start(db)
+    run_id = start(db, SHARDS * SIZE, SIZE)
     some_are_done = Event()
 
     def work() -> None:
@@ -62,7 +57,7 @@ def test_cancel_among_workers_leaves_nothing_open(db: Database) -> None:
 @pytest.mark.exhaustive
 def test_a_run_is_never_closed_with_work_left_nor_left_open_without(db: Database) -> None:
     """Workers kill shards and close the run while a user drives the dead ones again."""
-    run_id = start(db, max_attempts=1)
+    run_id = start(db, SHARDS * SIZE, SIZE, max_attempts=1)
     again: list[int] = []
     ended = Event()
 

@@ -15,23 +15,16 @@ from store_samples import (
     make_result,
     make_shards,
     same,
+    saved,
 )
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import noteworthy, parts, readers, results, runs, shards
+from transexplain.store import blocks, noteworthy, readers, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.run_totals import ALL, mean_gaps, mean_scores
 from transexplain.types.items import Attribution, ItemFailure
 from transexplain.types.plans import Shard, ShardResult
 from transexplain.types.scores import MetricScore
-
-
-def saved(db: Database, *made: ShardResult, **plan: Any) -> str:
-    run_id = runs.create(db, make_plan(**plan), [one.shard for one in made])
-    for one in made:
-        claim = shards.claim(db, run_id, "w", 60, one.shard.index)
-        results.save(db, claim, one)
-    return run_id
 
 
 def only(outcome: Any, *attributions: Attribution, **changes: Any) -> ShardResult:
@@ -105,8 +98,7 @@ def test_numpy_numbers_are_stored_as_numbers(db: Database) -> None:
 @pytest.mark.parametrize("page", [1, 2, 3, 512])
 def test_pages_meet_without_gap_or_overlap(db, page: int, monkeypatch) -> None:
     monkeypatch.setattr(readers, "_PAGE", page)
-    monkeypatch.setattr(parts, "_PAYLOADS", page)
-    monkeypatch.setattr(parts, "_SMALL", page)
+    monkeypatch.setattr(blocks, "ITEMS", page)
     run_id = saved(db, *map(make_result, make_shards(7, 3)))
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
     found = [(one.item_id, one.target) for one in results.iter_attributions(db, run_id)]
@@ -130,7 +122,7 @@ def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
 
 def test_a_reader_that_stops_halfway_holds_nothing(db, monkeypatch) -> None:
     monkeypatch.setattr(readers, "_PAGE", 1)
-    monkeypatch.setattr(parts, "_PAYLOADS", 1)
+    monkeypatch.setattr(blocks, "ITEMS", 1)
     run_id = saved(db, *map(make_result, make_shards(9, 3)))
     reading = results.iter_items(db, run_id)
     next(reading)
@@ -254,11 +246,7 @@ def run_id(db: Database) -> str:
             for group in groups_of(outcome.index)
         )
         made.append(replace(one, mentions=mentions, scores=scores))
-    found = runs.create(db, make_plan(), [one.shard for one in made])
-    for one in made:
-        claim = shards.claim(db, found, "w", 60, one.shard.index)
-        results.save(db, claim, one)
-    return found
+    return saved(db, *made)
 
 
 def test_gaps(db: Database, run_id: str) -> None:

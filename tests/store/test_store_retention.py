@@ -6,10 +6,10 @@ from unittest import mock
 
 import pytest
 from sqlalchemy import event, func, insert, select, update
-from store_samples import make_plan, make_result, make_shards
+from store_samples import start, work
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import results, runs, schedules, shards, upkeep
+from transexplain.store import results, runs, schedules, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver
@@ -21,10 +21,8 @@ DAY = 86_400.0
 def old_run(db: Database, days: float, run_id: str | None = None, name: str = "daily") -> str:
     """A worked-off run that is over for so many days."""
     with mock.patch.object(runs, "_new_id", return_value=run_id) if run_id else mock.MagicMock():
-        made = runs.create(db, make_plan(name=name), make_shards())
-    while (claim := shards.claim(db, made, "w", 60)) is not None:
-        results.save(db, claim, make_result(claim.shard, failing=frozenset({claim.shard.start})))
-    assert runs.finalise(db, made)
+        made = start(db, name=name)
+    work(db, made, failing=frozenset({0, 4, 8}))
     age(db, made, days)
     return made
 
@@ -90,7 +88,7 @@ def test_old_runs_go_with_all_their_rows_and_young_ones_stay(db: Database) -> No
 
 
 def test_cancelled_runs_go_and_running_ones_stay(db: Database) -> None:
-    running, cancelled = (runs.create(db, make_plan(), make_shards()) for _ in range(2))
+    running, cancelled = (start(db) for _ in range(2))
     assert runs.cancel(db, cancelled)
     age(db, cancelled, 400)
     with db.begin() as connection:
@@ -116,7 +114,7 @@ def test_runs_that_schedules_need_are_kept(db: Database) -> None:
     schedules.remove(db, "removed")
     fired(db, "weekly", 1.0, fourth)
     # cancelled: the next fire compares with the one before
-    cancelled = runs.create(db, make_plan(), make_shards())
+    cancelled = start(db)
     runs.cancel(db, cancelled)
     age(db, cancelled, 95)
     fired(db, "weekly", 2.0, cancelled)
@@ -132,7 +130,7 @@ def test_runs_that_a_verdict_needs_are_kept(db: Database) -> None:
     fired(db, "nightly", 1.0, posting, previous=compared)
     waiting(db, "nightly", 1.0)
     fired(db, "nightly", 2.0, latest)
-    running = runs.create(db, make_plan(), make_shards())
+    running = start(db)
     schedules.add(db, planned("weekly"))
     fired(db, "weekly", 1.0, running, previous=before)
     assert upkeep.prune(db, 90 * DAY).runs == []
@@ -160,7 +158,7 @@ def test_an_interrupted_deletion_is_finished_by_the_next(db, monkeypatch) -> Non
 
     def die(_connection: object, _cursor: object, statement: str, *_: object) -> None:
         nonlocal deleted
-        deleted += statement.startswith("DELETE FROM item")
+        deleted += statement.startswith("DELETE FROM attribution")
         if deleted == 2:
             raise KeyboardInterrupt
 
@@ -169,8 +167,8 @@ def test_an_interrupted_deletion_is_finished_by_the_next(db, monkeypatch) -> Non
         upkeep.prune(db, 90 * DAY)
     event.remove(db.engine, "before_cursor_execute", die)
     assert runs.get(db, old).state == "cancelled"
-    assert rows_left(db, old)["item"] == 1
-    assert rows_left(db, old)["result_part"] == 3
+    assert "item" not in rows_left(db, old)
+    assert rows_left(db, old)["attribution"] == 12
     assert [one.id for one in upkeep.prune(db, 90 * DAY).runs] == [old]
     assert rows_left(db, old) == {}
 
@@ -217,12 +215,12 @@ def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> Non
         old_hex,
     }
     assert ids(months) == {"20260206-00000000"}
-    assert rows_left(months, "20260206-00000000")["item"] == 3
-    assert rows_left(months, "20260206-00000000")["result_part"] == 3
+    assert rows_left(months, "20260206-00000000")["item"] == 9
+    assert rows_left(months, "20260206-00000000")["failure"] == 3
     with months.read() as connection:
         names = [month.name for month in upkeep.months(connection)]
         left = connection.execute(select(func.count()).select_from(metadata.tables["item"]))
-        assert left.scalar_one() == 3
+        assert left.scalar_one() == 9
     assert "202602" in names
     assert not {"202601", "202603"} & set(names)
 
@@ -242,24 +240,15 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
     with mock.patch.object(upkeep, "_drop_month", late):
         gone = upkeep.prune(months, 90 * DAY)
     assert [month.name for month in gone.months] == ["202601"]
-    assert rows_left(months, "20260305-00000000")["result_part"] == 3
+    assert rows_left(months, "20260305-00000000")["attribution"] == 18
 
 
 @pytest.mark.postgres
 @pytest.mark.exhaustive
-def test_only_the_owner_prunes(months: Database, postgres_url: str) -> None:
-    name = f"reader_{postgres_url.rpartition('/')[2]}"
-    with months.begin() as connection:
-        connection.exec_driver_sql(f"CREATE ROLE {name} LOGIN")
-        connection.exec_driver_sql(f"GRANT SELECT, DELETE ON ALL TABLES IN SCHEMA public TO {name}")
-    try:
-        with (
-            Database(postgres_url.replace("postgres@", f"{name}@")) as other,
-            pytest.raises(ConfigurationError, match="belong"),
-        ):
-            upkeep.prune(other, 90 * DAY)
-    finally:
-        with months.begin() as connection:
-            connection.exec_driver_sql(f"DROP OWNED BY {name}")
-            connection.exec_driver_sql(f"DROP ROLE {name}")
+def test_only_the_owner_prunes(months: Database, role) -> None:
+    with (
+        role(months, "SELECT, DELETE ON ALL TABLES IN SCHEMA public") as other,
+        pytest.raises(ConfigurationError, match="belong"),
+    ):
+        upkeep.prune(other, 90 * DAY)
     assert len(ids(months)) == 5

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
-from store_samples import claimable, make_plan, make_result, make_shards
+from store_samples import claimable, claimed, make_plan, make_result, make_shards, start
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import results, runs, shards
@@ -15,11 +15,6 @@ from transexplain.store.database import Database
 from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.store.schema import run
 from transexplain.types.scores import MethodSpec
-
-
-def finish(db: Database, run_id: str, **options: object) -> None:
-    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
-        results.save(db, claim, make_result(claim.shard, **options))
 
 
 def test_a_plan_survives_its_json() -> None:
@@ -42,7 +37,7 @@ def test_a_plan_that_is_none_says_so() -> None:
 
 def test_a_run_begins_with_all_its_shards_queued(db: Database) -> None:
     before = time.time()
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     begun = runs.get(db, run_id)
     assert (begun.id, begun.state, begun.finished) == (run_id, "running", None)
     assert begun.plan == make_plan()
@@ -63,10 +58,10 @@ def test_names_with_characters_that_databases_refuse(db: Database) -> None:
 
 
 def test_runs_are_found_by_prefix_and_as_the_latest(db: Database) -> None:
-    first = runs.create(db, make_plan(), make_shards())
+    first = start(db)
     with db.begin() as connection:
         connection.execute(update(run).values(created=run.c.created - 60))
-    second = runs.create(db, make_plan(name="second"), make_shards())
+    second = start(db, name="second")
     assert runs.get(db, "latest").id == second
     assert runs.get(db, first).id == first
     shared = next(n for n in range(12) if first[: n + 1] != second[: n + 1])
@@ -76,7 +71,7 @@ def test_runs_are_found_by_prefix_and_as_the_latest(db: Database) -> None:
 
 
 def test_an_ambiguous_prefix_lists_what_it_could_be(db: Database) -> None:
-    ids = [runs.create(db, make_plan(), make_shards()) for _ in range(17)]
+    ids = [start(db) for _ in range(17)]
     digit = next(d for d in "0123456789abcdef" if sum(one.startswith(d) for one in ids) > 1)
     with pytest.raises(ConfigurationError, match=f" {digit}"):
         runs.get(db, digit)
@@ -88,7 +83,7 @@ def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: 
         runs.get(db, wrong)
     with pytest.raises(ConfigurationError, match="holds no runs"):
         runs.get(db, "latest")
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     with pytest.raises(ConfigurationError, match=rf"{run_id} \(sample audit\)"):
         runs.get(db, wrong)
 
@@ -117,7 +112,7 @@ def test_every_verb_refuses_an_unknown_run(db: Database, call: object) -> None:
 
 
 def test_progress_counts_items_and_shards(db: Database) -> None:
-    run_id = runs.create(db, make_plan(rows=10), make_shards(10, 4))
+    run_id = start(db, 10)
     claim = shards.claim(db, run_id, "w1", 60)
     results.save(db, claim, make_result(claim.shard, failing=frozenset({1})))
     assert shards.claim(db, run_id, "w2", 60) is not None
@@ -128,27 +123,17 @@ def test_progress_counts_items_and_shards(db: Database) -> None:
     assert 0 <= seen.elapsed < 60
 
 
-def test_a_run_closes_only_when_every_shard_is_done(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
-    assert not runs.finalise(db, run_id)
-    claim = shards.claim(db, run_id, "w", 60)
-    finish(db, run_id)
-    assert not runs.finalise(db, run_id)
-    results.save(db, claim, make_result(claim.shard))
-    assert runs.finalise(db, run_id)
-    assert not runs.finalise(db, run_id)
-    run = runs.get(db, run_id)
-    assert run.state == "done"
-    assert run.finished >= run.created
-    assert shards.claim(db, run_id, "w", 60) is None
-
-
 def test_only_one_of_many_callers_closes_a_run(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
-    finish(db, run_id)
+    run_id = start(db)
+    for _ in range(3):
+        assert not runs.finalise(db, run_id)
+        claim = claimed(db, run_id)
+        results.save(db, claim, make_result(claim.shard))
     with ThreadPoolExecutor(6) as pool:
         closed = list(pool.map(lambda _: runs.finalise(db, run_id), range(12)))
     assert sum(closed) == 1
+    ended = runs.get(db, run_id)
+    assert ended.state == "done" and ended.finished >= ended.created
 
 
 def test_a_run_without_rows_closes_at_once(db: Database) -> None:
@@ -157,24 +142,8 @@ def test_a_run_without_rows_closes_at_once(db: Database) -> None:
     assert runs.finalise(db, run_id)
 
 
-def test_a_run_with_dead_shards_closes_and_reopens(db: Database) -> None:
-    run_id = runs.create(db, make_plan(max_attempts=1), make_shards())
-    claim = shards.claim(db, run_id, "w", 60)
-    assert shards.fail(db, claim, "no luck") == "dead"
-    finish(db, run_id)
-    assert runs.finalise(db, run_id)
-    assert shards.redrive(db, run_id) == 1
-    assert runs.get(db, run_id).state == "running"
-    assert runs.get(db, run_id).finished is None
-    finish(db, run_id)
-    assert runs.finalise(db, run_id)
-    assert runs.progress(db, run_id).items_done == 12
-    assert shards.redrive(db, run_id) == 0
-    assert runs.get(db, run_id).state == "done"
-
-
 def test_cancel_stops_claims_and_fences_workers(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     claim = shards.claim(db, run_id, "w", 60)
     assert runs.cancel(db, run_id)
     assert not runs.cancel(db, run_id)

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from sqlalchemy import update
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_result, make_shards, start
 
 from transexplain.store import results, runs, shard_messages, shards
 from transexplain.store.columns import DatabaseTime
@@ -21,6 +21,11 @@ def age(db: Database, seconds: float) -> None:
         )
 
 
+def taken(db: Database, most: int, *, patience: float) -> dict[str, list[int]]:
+    """The shards that are hinted now, of all runs."""
+    return shard_messages.take(db, shard_messages.running(db), most, patience=patience)
+
+
 def test_a_duty_has_one_holder_until_it_ends(db: Database) -> None:
     with ThreadPoolExecutor(8) as pool:
         taken = list(pool.map(lambda _: shard_messages.take_task(db, "sweep", 60), range(8)))
@@ -33,33 +38,29 @@ def test_a_duty_has_one_holder_until_it_ends(db: Database) -> None:
 
 
 def test_recent_messages_are_trusted_and_the_oldest_go_first(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
-    assert shard_messages.take(db, shard_messages.running(db), 1, patience=10) == {run_id: [0]}
+    run_id = start(db)
+    assert taken(db, 1, patience=10) == {run_id: [0]}
     age(db, 5)
-    assert shard_messages.take(db, shard_messages.running(db), 1, patience=10) == {run_id: [1]}, (
-        "never hinted before hinted"
-    )
-    assert shard_messages.take(db, shard_messages.running(db), 9, patience=10) == {run_id: [2]}
-    assert shard_messages.take(db, shard_messages.running(db), 9, patience=10) == {}
+    assert taken(db, 1, patience=10) == {run_id: [1]}, "never hinted before hinted"
+    assert taken(db, 9, patience=10) == {run_id: [2]}
+    assert taken(db, 9, patience=10) == {}
     age(db, 6)
-    assert shard_messages.take(db, shard_messages.running(db), 9, patience=10) == {run_id: [0]}, (
-        "only its hint is old enough"
-    )
+    assert taken(db, 9, patience=10) == {run_id: [0]}, "only its hint is old enough"
 
 
 def test_an_expired_claim_uses_its_hint_up(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     shard_messages.take(db, [run_id], 9, patience=0)
     assert shards.claim(db, run_id, "worker", 5.0, 1)
     assert shard_messages.waiting(db, shard_messages.running(db), 100) == 2
     age(db, 6)
     assert shard_messages.waiting(db, shard_messages.running(db), 100) == 3
-    assert shard_messages.take(db, shard_messages.running(db), 9, patience=60) == {run_id: [1]}
-    assert shard_messages.take(db, shard_messages.running(db), 9, patience=60) == {}, "hinted anew"
+    assert taken(db, 9, patience=60) == {run_id: [1]}
+    assert taken(db, 9, patience=60) == {}, "hinted anew"
 
 
 def test_the_unhinted_then_the_expired_then_the_oldest_hint(db: Database) -> None:
-    run_id = runs.create(db, make_plan(20), make_shards(20))
+    run_id = start(db, 20)
     assert shard_messages.take(db, [run_id], 1, patience=10) == {run_id: [0]}
     assert shards.claim(db, run_id, "worker", 5.0, 1)
     age(db, 20)
@@ -69,34 +70,27 @@ def test_the_unhinted_then_the_expired_then_the_oldest_hint(db: Database) -> Non
 
 
 def test_the_older_run_first_and_never_one_that_ended(db: Database) -> None:
-    first, second, third = (runs.create(db, make_plan(), make_shards()) for _ in range(3))
+    first, second, third = (start(db) for _ in range(3))
     runs.cancel(db, second)
     assert shard_messages.waiting(db, shard_messages.running(db), 100) == 6
     assert shard_messages.waiting(db, shard_messages.running(db), 4) == 4
-    assert shard_messages.take(db, shard_messages.running(db), 4, patience=10) == {
+    assert taken(db, 4, patience=10) == {
         first: [0, 1, 2],
         third: [0],
     }
 
 
 def test_takers_at_once_share_the_shards(db: Database) -> None:
-    run_id = runs.create(db, make_plan(200), make_shards(200))
+    run_id = start(db, 200)
     with ThreadPoolExecutor(4) as pool:
-        taken = list(
-            pool.map(
-                lambda _: shard_messages.take(db, shard_messages.running(db), 13, patience=60),
-                range(5),
-            )
-        )
-    given = [index for one in taken for index in one.get(run_id, ())]
-    assert len(given) == len(set(given))
-    assert shard_messages.take(db, shard_messages.running(db), 99, patience=60).get(
-        run_id, []
-    ) == sorted(set(range(50)) - set(given))
+        parts = list(pool.map(lambda _: taken(db, 13, patience=60), range(5)))
+    shares = [index for part in parts for index in part.get(run_id, ())]
+    assert len(shares) == len(set(shares))
+    assert taken(db, 99, patience=60).get(run_id, []) == sorted(set(range(50)) - set(shares))
 
 
 def test_a_run_with_nothing_left_is_found(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     for one in make_shards():
         assert shard_messages.exhausted(db) == []
         claim = shards.claim(db, run_id, "worker", 60.0, one.index)
@@ -107,7 +101,7 @@ def test_a_run_with_nothing_left_is_found(db: Database) -> None:
 
 
 def test_messages_are_timed_by_the_database(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
+    run_id = start(db)
     assert shards.claim(db, run_id, "worker", 60.0, 0)
     shard_messages.take(db, [run_id], 9, patience=0)
     with db.read() as connection:

@@ -14,14 +14,10 @@ from transexplain.store import browsing
 from transexplain.store.database import Database
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+@pytest.fixture
+def db(any_db: Database) -> Iterator[Database]:
     """A store for reading only."""
-    if request.param == "sqlite":
-        with fresh_store(tmp_path / "store.db"):
-            url = f"sqlite:///{tmp_path / 'store.db'}"
-    else:
-        url = request.getfixturevalue("postgres_url")
+    url = any_db.engine.url.render_as_string(hide_password=False)
     with Database(url, read_only=True) as store:
         yield store
 

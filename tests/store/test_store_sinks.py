@@ -13,44 +13,23 @@ import duckdb
 import pyarrow.parquet as pq
 import pytest
 import s3fs
-from faulty_s3 import BUCKET, FaultyS3, faulty_s3
+from faulty_s3 import BUCKET, FaultyS3
 from sqlalchemy import func, select, update
 from store_samples import make_plan, make_result, make_shards, same
 
 from transexplain.errors import DamagedRowError, FencedError, ObjectStoreError
 from transexplain.files import remote_files
 from transexplain.reports.sections.item_fates import unreadable
-from transexplain.store import parts, results, run_totals, runs, shards, sink_files, upkeep
+from transexplain.store import blocks, results, run_totals, runs, shards, sink_files, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import recorded_shards
-from transexplain.store.schema import result_part, run, shard
+from transexplain.store.schema import attribution, run, shard
 from transexplain.store.shard_digests import damaged
 from transexplain.types.plans import Keep, Sink
 
 EXHAUSTIVE = [pytest.param(how, marks=pytest.mark.exhaustive) for how in ("gone", "cut")]
 RESULTS = [make_result(one, failing=frozenset({one.start})) for one in make_shards()]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[FaultyS3]:
-    with faulty_s3() as s3:
-        yield s3
-
-
-@pytest.fixture
-def s3(server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
-    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
-    monkeypatch.setattr("s3fs.core.asyncio.sleep", _at_once)
-    yield server
-    server.rate, server.refusal = 0.0, ""
-    server.failed.clear()
-    for one in remote_files.under(f"s3://{BUCKET}/sinks"):
-        remote_files.delete(one.url)
-
-
-async def _at_once(_: float) -> None:
-    return None
 
 
 @pytest.fixture(params=["file", pytest.param("s3", marks=pytest.mark.exhaustive)])
@@ -64,7 +43,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 def created(db: Database, place: str | None, keep: Keep = "sink", **changes: Any) -> str:
     sink = None if place is None else Sink(url=place, keep=keep)
-    return runs.create(db, make_plan(payload="float16", sink=sink, **changes), make_shards())
+    return runs.create(db, make_plan(sink=sink, **changes), make_shards())
 
 
 def save(db: Database, run_id: str, index: int) -> None:
@@ -111,10 +90,9 @@ def test_files_alone_give_what_the_store_gives(db: Database, place: str) -> None
         assert results.conservation(db, one, 0.1) == results.conservation(db, plain, 0.1)
         assert damaged(db, one) == []
     with db.read() as connection:
-        size = func.sum(func.length(result_part.c.payload))
-        sizes = select(result_part.c.run_id, size).group_by(result_part.c.run_id)
-        held = {row[0]: row[1] for row in connection.execute(sizes)}
-    assert held[alone] == 0 and held[both] == held[plain] > 0
+        counts = select(attribution.c.run_id, func.count()).group_by(attribution.c.run_id)
+        held = {row[0]: row[1] for row in connection.execute(counts)}
+    assert held == {plain: 18, both: 18}
 
 
 def test_files_and_manifest_are_plain(db: Database, tmp_path: Path) -> None:
@@ -135,17 +113,21 @@ def test_files_and_manifest_are_plain(db: Database, tmp_path: Path) -> None:
     }
     row = table.to_pylist()[0]
     [first, *_] = results.iter_attributions(db, run_id, item_ids=["id-5"])
-    assert (row["id"], row["idx"], row["target"], row["logit"]) == (
+    assert (row["item_id"], row["idx"], row["target"], row["logit"]) == (
         "id-5",
         5,
         "predicted",
         first.logit,
     )
-    assert row["attributions"] == first.relevance.tolist()
-    assert row["tokens"] == [token.text for token in first.features]
+    assert row["relevance"] == first.relevance.tolist()
+    assert row["starts"] == [token.start for token in first.features]
+    assert json.loads(row["pieces"])["0"] == "[CLS]" == first.features[0].text
     assert row["ledger_total"] == first.ledger.total
     assert row["mentions"][0]["entity"] == "Ann"
-    asked = "SELECT id, target, ledger_gap, len(mentions) FROM read_parquet(?) ORDER BY idx, target"
+    asked = (
+        "SELECT item_id, target, ledger_gap, len(mentions) FROM read_parquet(?) "
+        "ORDER BY idx, target"
+    )
     found = duckdb.sql(asked, params=[str(folder / "*.parquet")]).fetchall()
     assert len(found) == 18
     assert found[0][:2] == ("id-1", "contrast:positive-negative")
@@ -223,10 +205,12 @@ def test_a_damaged_file_is_named_and_mended(db: Database, place: str, how: str, 
     [(index, what)] = sink_files.faults(db, run_id).items()
     assert index == 1 and file.url in what
     if keep == "sink":
-        named = rf"part 0 of shard 1 \(rows 5 to 7\) cannot be read: its file .*{file.name}"
+        named = (
+            rf"a row of shard 1 \(rows 5 to 7 of the data\) cannot be read: its file .*{file.name}"
+        )
         with pytest.raises(DamagedRowError, match=f"{named}.*resume {run_id}"):
             list(results.iter_attributions(db, run_id))
-        with parts.sparing():
+        with blocks.sparing():
             assert len(list(results.iter_attributions(db, run_id))) == 12
         assert [one.index for one in damaged(db, run_id)] == [1]
         assert shards.redrive(db, run_id) == 1
@@ -415,6 +399,6 @@ def test_faults_of_the_store_lose_and_double_nothing(db: Database, s3: FaultyS3)
     rows = [
         row
         for one in sink_files.files_of(db, run_id)
-        for row in pq.read_table(f"{folder}/{one.name}", columns=["id"])["id"].to_pylist()
+        for row in pq.read_table(f"{folder}/{one.name}", columns=["item_id"])["item_id"].to_pylist()
     ]
     assert sorted(rows) == sorted(found * 2), "two targets each"

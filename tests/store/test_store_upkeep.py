@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy import text
-from store_samples import claimable, make_plan, make_result, make_shards, same
+from store_samples import claimable, claimed, make_result, make_shards, same, start, work
 
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.store import results, revisions, runs, shards, upkeep
@@ -20,8 +20,8 @@ from transexplain.store.revisions import open_database
 
 def half_done(db: Database) -> str:
     """A run with one shard saved, one in hand and one queued."""
-    run_id = runs.create(db, make_plan(), make_shards())
-    first = shards.claim(db, run_id, "w1", 600)
+    run_id = start(db)
+    first = claimed(db, run_id, worker="w1")
     results.save(db, first, make_result(first.shard))
     assert shards.claim(db, run_id, "w1", 600) is not None
     return run_id
@@ -34,26 +34,21 @@ def finish_restored(db: Database, run_id: str) -> None:
     assert claimable(db, run_id) == [2]
     assert shards.expire(db, run_id, "w1") == 1
     assert sorted(claimable(db, run_id)) == [1, 2]
-    while (claim := shards.claim(db, run_id, "w2", 60)) is not None:
-        results.save(db, claim, make_result(claim.shard))
-    assert runs.finalise(db, run_id)
+    work(db, run_id)
+    assert runs.get(db, run_id).state == "done"
     wanted = [one for shard in make_shards() for one in make_result(shard).attributions]
     assert all(map(same, results.iter_attributions(db, run_id), wanted))
 
 
 def test_vacuum_keeps_the_rows_and_gives_back_the_room(db: Database) -> None:
     run_id = half_done(db)
-    change = text("UPDATE result_part SET payload = :payload")
-    with db.begin() as connection:
-        before = connection.execute(text("SELECT payload FROM result_part")).scalar_one()
-        connection.execute(change, {"payload": os.urandom(2_000_000)})
-    full = upkeep.size(db)
-    with db.begin() as connection:
-        connection.execute(change, {"payload": b"short"})
+    change = text("UPDATE item SET source = :source")
+    for source in (os.urandom(1_000_000).hex(), None):
+        full = upkeep.size(db)
+        with db.begin() as connection:
+            connection.execute(change, {"source": source})
     upkeep.vacuum(db)
     assert upkeep.size(db) < full - 1_000_000
-    with db.begin() as connection:
-        connection.execute(change, {"payload": bytes(before)})
     assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
     revisions.check(db)
 
@@ -75,8 +70,7 @@ def test_a_copy_of_sqlite_made_while_workers_write_is_restored(tmp_path: Path) -
 
         def write() -> None:
             while not stop.is_set():
-                other = runs.create(db, make_plan(), make_shards())
-                claim = shards.claim(db, other, "w", 60)
+                claim = claimed(db, start(db))
                 results.save(db, claim, make_result(claim.shard))
 
         writer = threading.Thread(target=write)

@@ -19,6 +19,15 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 CLASSES = ("rejected", "invited")
 TARGET = "contrast:invited-rejected"
 WORDS = 7  #: of every text
+#: two groups of twelve names, and words that speak for an invitation or against it
+FIRST, SECOND = "people/first", "people/second"
+PEOPLE = {
+    FIRST: [a + b for a in ("Ba", "Ce", "Di", "Fo") for b in ("lino", "riella", "tari")],
+    SECOND: [a + b for a in ("Gu", "Ha", "Je", "Ki") for b in ("morth", "sank", "pwyn")],
+}
+GOOD = ("careful", "punctual", "skilled", "patient", "honest", "diligent", "able", "eager")
+BAD = ("careless", "late", "clumsy", "rude", "evasive", "idle", "hasty", "sloppy")
+WORTH = {**dict.fromkeys(GOOD, 0.8), **dict.fromkeys(BAD, -0.8)}
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _HIDDEN = 16  #: components come in pairs of opposite sign, so that no mean is left to take away
 _SUM, _NAME, _PLACE, _REST = 0, 2, 4, 6  #: the pairs: worth, turning name, turning place, the rest

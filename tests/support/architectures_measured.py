@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import transexplain as te
-from transexplain.models.loaded_model import LoadedModel
-from transexplain.types.items import Attribution
+from transexplain.engine.composites import composite
+from transexplain.engine.replay import Step
+from transexplain.methods.at_input_layer import features_at
+from transexplain.methods.relevance import step_of
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.types.items import Attribution, Item
 
 #: two texts of one length and a shorter one, begun and ended alike, as tokenizers do
 TEXTS = ((2, 5, 6, 7, 8, 9, 10, 3), (2, 11, 12, 13, 14, 15, 16, 3), (2, 17, 18, 3))
-#: whose steps cannot be traced, and `test_engine_replay` tries all: its own code sorts tokens by
-#: expert, and splits them by how many each expert has
+#: whose steps cannot be traced: its own code sorts tokens by expert, and splits them by how many
+#: each expert has; all were tried once, and `test_engine_replay` tries one of each family
 UNTRACED = frozenset({"JetMoE"})
 #: more positions than any batch here has, so that items given together run together
 TOGETHER = 10**6
@@ -62,6 +66,23 @@ def explained(
         ready(name).model, items, method, target="all", batch_tokens=TOGETHER, **params
     )
     return found
+
+
+def batch_of(name: str, *which: int) -> Batch:
+    """Some items of an architecture, by their places, in one batch."""
+    model, contents = ready(name).model, ready(name).items
+    items = [Item(id=str(n), index=n, content=contents[at]) for n, at in enumerate(which)]
+    encoded = [entry for entry in model.encode(items) if isinstance(entry, Encoded)]
+    assert len(encoded) == len(which)
+    return model.collate(encoded)
+
+
+def step_for(name: str, method: str = "lrp", batch: Batch | None = None, **changed: Any) -> Step:
+    """The step by which a composite explains a batch, by default of the first two items."""
+    model = ready(name).model
+    at, batch = model.default_at, batch or batch_of(name, 0, 1)
+    step = step_of(model, batch, composite(method), at, features_at(at, batch.encoded[0]))
+    return replace(step, **changed)
 
 
 def _items(architecture: Architecture) -> list[dict[str, Tensor]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from plain_records import new_attribution
 
 from transexplain.evaluating.evaluation_bench import MethodBench
 from transexplain.evaluating.metrics.metric_table import Case
@@ -24,19 +25,13 @@ def case_of(relevance: Sequence[float], *, name: str = "i0", index: int = 0, **m
         for place in range(len(relevance))
     ]
     frame = [Token(text=text, start=0, end=0, special=True) for text in ("[CLS]", "[SEP]")]
-    attribution = Attribution(
+    attribution = new_attribution(
         item_id=name,
         method="scripted",
-        target="predicted",
-        rank=0,
         class_index=index,
         class_name=str(index),
-        logit=1.0,
         relevance=np.array([7.0, *relevance, -7.0]),
-        unit="logits",
-        at="encoder",
         features=(frame[0], *inner, frame[1]),
-        ledger=None,
     )
     item = Item(id=name, index=0, content=" ".join(token.text for token in inner))
     logits = more.get("logits", [2.0, 0.0, 1.0])

@@ -1,26 +1,25 @@
 """Totals of mentions of invented entities."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plain_records import new_mention
 
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
+from transexplain.analysis.groups.group_cells import references_of
+from transexplain.analysis.groups.group_verdicts import (
+    GroupVerdict,
+    VerdictEvidence,
+    group_verdicts,
+)
 from transexplain.types.items import Mention
 
 POSITIVE = Stratum("predicted", "positive")
 
 
 def mention(group: str, entity: str, relevance: float, item: str = "i") -> Mention:
-    return Mention(
-        item_id=item,
-        target="predicted",
-        rank=0,
-        class_name="positive",
-        group=group,
-        entity=entity,
-        surface=entity,
-        start=0,
-        end=len(entity),
-        relevance=relevance,
-    )
+    place = {"surface": entity, "end": len(entity), "class_name": "positive"}
+    return new_mention(item_id=item, group=group, entity=entity, relevance=relevance, **place)
 
 
 def totals_of(
@@ -40,3 +39,10 @@ def totals_of(
             for value in values:
                 totals.add(stratum, [mention(group, entity, value)], magnitude=2.0)
     return totals
+
+
+def verdict_of(**evidence: Any) -> GroupVerdict:
+    """The verdict on A against B."""
+    plain: dict[str, Any] = {"counterfactuals": (), "outcomes": (), "relevance": (), "found": {}}
+    [verdict] = group_verdicts(VerdictEvidence(**(plain | evidence)), references_of("B", "AB"))
+    return verdict

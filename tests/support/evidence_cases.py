@@ -3,29 +3,18 @@
 from typing import Any
 
 import numpy as np
+from plain_records import new_attribution
 
 from transexplain.evaluating.metrics.metric_table import Case
-from transexplain.types.items import Attribution, Evidence, Item, PatchGrid
+from transexplain.types.items import Evidence, Item, PatchGrid
 from transexplain.types.tokens import Token
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
 def case_of(features: Any, relevance: Any, evidence: Evidence | None) -> Case:
-    attribution = Attribution(
-        item_id="i",
-        method="lrp",
-        target="predicted",
-        rank=0,
-        class_index=0,
-        class_name="yes",
-        logit=1.0,
-        relevance=np.array(relevance, dtype=np.float64),
-        unit="logits",
-        at="encoder",
-        features=features,
-        ledger=None,
-    )
+    values = np.array(relevance, dtype=np.float64)
+    attribution = new_attribution(item_id="i", relevance=values, features=features)
     item = Item(id="i", index=0, content=None, evidence=evidence)
     return Case(item=item, attribution=attribution, logits=np.array([1.0, 0.0]), seconds=0.0)
 

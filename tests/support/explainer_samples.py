@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
+from transexplain.extras.learned.learned_explainer import Explainer, save
+from transexplain.extras.learned.learned_facts import Architecture, Facts
 from transexplain.methods import METHODS
-from transexplain.methods.learned_explainer import Explainer, save
-from transexplain.methods.learned_facts import Agreement, Architecture, Facts
 from transexplain.models.hidden_states import readable_layers
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item
-from transexplain.types.scores import MethodSpec
+from transexplain.types.scores import MethodSpec, TeacherAgreement
 
 #: methods that need no file beside the model
 UNAIDED = [name for name in METHODS if name not in ("decoded-gradcam", "learned")]
@@ -53,7 +53,7 @@ def facts_for(model: LoadedModel, explainer: Explainer, **changes: Any) -> Facts
             "at": "encoder",
             "mode": "separate",
             "forwards": 1.25,
-            "agreement": Agreement(items=12, rank_correlation=0.5, relative_error=0.75),
+            "agreement": TeacherAgreement(items=12, rank_correlation=0.5, relative_error=0.75),
             **changes,
         }
     )

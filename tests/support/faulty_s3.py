@@ -10,6 +10,11 @@ from typing import Any
 from unittest import mock
 from wsgiref.types import StartResponse, WSGIEnvironment
 
+import pytest
+
+from transexplain.files import remote_files
+from transexplain.files.remote_files import delete, under
+
 Application = Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]
 BUCKET = "reviews"
 _ERROR = "<?xml version='1.0'?><Error><Code>{0}</Code><Message>{0} was asked for</Message></Error>"
@@ -119,3 +124,29 @@ def _forget_clients() -> None:
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+# ---- fixtures, which tests/conftest.py makes known
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[FaultyS3]:
+    with faulty_s3() as s3:
+        yield s3
+
+
+@pytest.fixture
+def s3(s3_server: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]:
+    """The server without faults and with an empty bucket; nothing waits before another attempt."""
+    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr("s3fs.core.asyncio.sleep", _at_once)
+    yield s3_server
+    s3_server.rate, s3_server.refusal = 0.0, ""
+    s3_server.ways = ("slow down", "reset", "torn")
+    s3_server.failed.clear()
+    for one in [*under(f"s3://{BUCKET}/t"), *under(f"s3://{BUCKET}/sinks")]:
+        delete(one.url)
+
+
+async def _at_once(_: float) -> None:
+    return None

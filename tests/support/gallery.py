@@ -1,22 +1,36 @@
 """Finished audits for all tests: each made once in a test session, read by whoever asks.
 
-The fixture `gallery` gives them by name:
+Fixtures for every test, without an import:
+
+    def test_it(db: Database) -> None: ...               # an empty SQLite store
+    def test_it(any_db: Database) -> None: ...           # of both kinds; PostgreSQL is exhaustive
+    def test_it(db: Database, run_id: str) -> None: ...  # a copy of `biased`, which may change
+    def test_it(finished: Audit) -> None: ...            # the same copy with its folder
+
+    @pytest.mark.parametrize("finished", ["compared"], indirect=True)  # the same of another audit
+    def test_it(db: Database, finished: Audit) -> None: ...
 
     def test_it(gallery: Gallery, tmp_path: Path) -> None:
         audit = gallery["biased"]              # made at the first use, never changed by a test
         with audit.open() as db: ...           # read-only
         summary = gallery.summary("biased")    # made once in a process; page and document as well
+        prepared = gallery.prepared("texts")   # plan, shards and loaded model of one that is run
         own = audit.copy(tmp_path)             # a store and files that a test may change
+        url = audit.copy_store(tmp_path / "x.db")
+        checks = audit.checks()                # what `verify` says, by the name of the check
 
 `AUDITS` lists the names and what is in each. Those that are stored need no model and take
 milliseconds; those that are run take a second or two. Under xdist one worker makes an audit and
 the others wait for it at a file lock. A copy has its own store and files; its plan names the
-places of the original, so that a test that changes a model or a data file makes its own audit.
+places of the original. `run_audit` runs any other specification in this process, where a test
+needs settings, models or data of its own.
 """
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -32,6 +46,7 @@ class Audit:
 
     folder: Path
     runs: tuple[str, ...]  #: in the order in which they were made
+    elsewhere: str = ""  #: URL of the store, where it is not in the folder
 
     @property
     def id(self) -> str:
@@ -40,7 +55,7 @@ class Audit:
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.folder / 'store.db'}"
+        return self.elsewhere or f"sqlite:///{self.folder / 'store.db'}"
 
     def open(self, *, read_only: bool = True) -> Any:
         from transexplain.store.database import Database
@@ -49,8 +64,65 @@ class Audit:
 
     def copy(self, to: Path) -> "Audit":
         """The same in a folder of the caller's, to be changed."""
-        shutil.copytree(self.folder, to, dirs_exist_ok=True)
+        readers = shutil.ignore_patterns("*.db-*")  # come and go
+        shutil.copytree(self.folder, to, dirs_exist_ok=True, ignore=readers)
         return replace(self, folder=to)
+
+    def copy_store(self, to: Path) -> str:
+        """URL of a copy of the (SQLite) store, to be tampered with."""
+        with (
+            closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as store,
+            closing(sqlite3.connect(to)) as copy,
+        ):
+            store.backup(copy)
+        return f"sqlite:///{to}"
+
+    def checks(self, url: str | None = None, **requested: Any) -> dict[str, Any]:
+        """What `verify` says of the last run, by the name of the check."""
+        from transexplain.provenance.verification import VerifyRequest
+        from transexplain.provenance.verify import verify
+        from transexplain.store.revisions import open_database
+
+        with open_database(url or self.url) as db:
+            checks = list(verify(db, self.id, VerifyRequest(**({"items": 4} | requested))))
+        by_name = {check.name: check for check in checks}
+        assert len(by_name) == len(checks)
+        return by_name
+
+
+def prepare(spec: Path | Mapping[str, Any], folder: Path, *, task: str = "audit") -> Any:
+    """The audit of a specification's file or keys prepared, its snapshot below `folder`."""
+    from orchestrator.plan import prepare_audit
+    from orchestrator.spec import AuditSpec, load_spec
+    from transexplain.settings import Settings
+
+    loaded = load_spec(spec) if isinstance(spec, Path) else AuditSpec.model_validate(spec)
+    return prepare_audit(loaded, Settings(snapshot_dir=folder / "snapshots"), task)
+
+
+def run_audit(
+    spec: Path | Mapping[str, Any],
+    folder: Path,
+    *,
+    url: str = "",
+    processes: int = 1,
+    times: int = 1,
+    task: str = "audit",
+) -> Audit:
+    """Run a specification's file or keys here; store and snapshot lie below `folder`."""
+    from orchestrator.dispatch.local import run_local
+    from transexplain.settings import Settings
+    from transexplain.store import runs
+    from transexplain.store.revisions import open_database
+
+    url = url or f"sqlite:///{folder / 'store.db'}"
+    prepared = prepare(spec, folder, task=task)
+    settings = Settings(database_url=url, snapshot_dir=folder / "snapshots")
+    with open_database(url, upgrade=True) as db:
+        ids = tuple(runs.create(db, prepared.plan, prepared.shards) for _ in range(times))
+        for run_id in ids:
+            run_local(db, run_id, settings, processes, model=prepared.model)
+    return Audit(folder, ids, url)
 
 
 class Gallery:
@@ -58,8 +130,8 @@ class Gallery:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self.summary, self.page, self.document = map(
-            cache, (self._summary, self._page, self._document)
+        self.summary, self.page, self.document, self.prepared = map(
+            cache, (self._summary, self._page, self._document, self._prepared)
         )
 
     def __getitem__(self, name: str) -> Audit:
@@ -91,6 +163,10 @@ class Gallery:
 
         return json.loads(render_json(self.summary(name)))
 
+    def _prepared(self, name: str) -> Any:
+        folder = self[name].folder
+        return prepare(folder / "audit.yaml", folder)
+
 
 @pytest.fixture(scope="session")
 def gallery(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
@@ -98,6 +174,59 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if base.name.startswith("popen-gw") else base
     return Gallery(shared / "gallery")
+
+
+@pytest.fixture
+def finished(request: pytest.FixtureRequest, gallery: Gallery, tmp_path: Path) -> Audit:
+    """A copy of `biased`, or of the audit that the test names."""
+    return gallery[getattr(request, "param", "biased")].copy(tmp_path)
+
+
+@pytest.fixture
+def run_id(finished: Audit) -> str:
+    """The run of `finished`, which `db` holds then."""
+    return finished.id
+
+
+@pytest.fixture
+def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """An empty SQLite store; the store of `finished` where a test uses that or its `run_id`."""
+    if "finished" in request.fixturenames:
+        store = request.getfixturevalue("finished").open(read_only=False)
+    else:
+        from fresh_stores import fresh_store
+
+        store = fresh_store(tmp_path / "store.db")
+    with store:
+        yield store
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
+    ]
+)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of an empty database of either kind, without tables."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'store.db'}"
+
+
+@pytest.fixture
+def any_db(store_url: str) -> Iterator[Any]:
+    """An empty store of either kind."""
+    from fresh_stores import fresh_store
+
+    from transexplain.store.revisions import open_database
+
+    with (
+        fresh_store(Path(store_url.removeprefix("sqlite:///")))
+        if store_url.startswith("sqlite")
+        else open_database(store_url, upgrade=True)
+    ) as store:
+        yield store
 
 
 # ---- runs that are stored: their truth is known, and no model is needed -------------------------
@@ -175,32 +304,18 @@ def _filing(folder: Path) -> list[str]:
 # ---- audits that are run, by tiny models of random weights --------------------------------------
 
 
-def _run(folder: Path, spec: Path, times: int = 1) -> list[str]:
-    from orchestrator.dispatch.local import run_local
-    from orchestrator.plan import prepare_audit
-    from orchestrator.spec import load_spec
-    from transexplain.settings import Settings
-    from transexplain.store import runs
-    from transexplain.store.revisions import open_database
-
-    url = f"sqlite:///{folder / 'store.db'}"
-    settings = Settings(database_url=url, snapshot_dir=folder / "snapshots")
-    prepared = prepare_audit(load_spec(spec), settings)
-    with open_database(url, upgrade=True) as db:
-        ids = [runs.create(db, prepared.plan, prepared.shards) for _ in range(times)]
-        for run_id in ids:
-            run_local(db, run_id, settings, model=prepared.model)
-    return ids
+def _run(folder: Path, spec: Path, times: int = 1) -> tuple[str, ...]:
+    return run_audit(spec, folder, times=times).runs
 
 
-def _texts(folder: Path) -> list[str]:
+def _texts(folder: Path) -> Sequence[str]:
     from tiny_audit import make_audit
 
     spec = make_audit(folder, items=20, payload="float16", evaluation={"items": 0})
     return _run(folder, spec)
 
 
-def _failures(folder: Path) -> list[str]:
+def _failures(folder: Path) -> Sequence[str]:
     from tiny_audit import make_audit
 
     keys = {"items": 20, "payload": "float16", "evaluation": {"items": 0}, "tolerance": 0.1}
@@ -211,8 +326,8 @@ def _failures(folder: Path) -> list[str]:
     return _run(folder, spec, times=2)
 
 
-def _of_kind(kind: str) -> Callable[[Path], list[str]]:
-    def make(folder: Path) -> list[str]:
+def _of_kind(kind: str) -> Callable[[Path], Sequence[str]]:
+    def make(folder: Path) -> Sequence[str]:
         from kinds_of_audits import audit_of
 
         groups = {"lexicon": str(folder / "groups.json")}
@@ -221,7 +336,7 @@ def _of_kind(kind: str) -> Callable[[Path], list[str]]:
     return make
 
 
-def _regression(folder: Path) -> list[str]:
+def _regression(folder: Path) -> Sequence[str]:
     from tiny_audit import make_audit, texts
     from tiny_models import bert
 
@@ -232,27 +347,23 @@ def _regression(folder: Path) -> list[str]:
     return _run(folder, spec)
 
 
-MIXED_WORDS = ("film", "goods", "x", "unbelievably", "a"), ("nice", "good", "e", "bad", "so")
-
-
-def mixed_spec(folder: Path, **more: Any) -> Path:
+def _mixed(folder: Path) -> Sequence[str]:
     """80 texts of words of two groups; a cheap method explains all, an exact one a sample."""
     from tiny_audit import make_audit
 
-    spec = make_audit(folder, items=80, evaluation={"items": 0}, shard_size=16, **more)
-    lexicon = dict(zip(("things", "praise"), map(list, MIXED_WORDS), strict=True))
-    (folder / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
+    explain = {"method": "gradient-x-input", "exact_sample": 0.6}
+    spec = make_audit(folder, items=80, evaluation={"items": 0}, shard_size=16, explain=explain)
+    things, praise = (
+        ["film", "goods", "x", "unbelievably", "a"],
+        ["nice", "good", "e", "bad", "so"],
+    )
+    (folder / "groups.json").write_text(json.dumps({"things": things, "praise": praise}))
     rows = (
-        {"text": " ".join(MIXED_WORDS[j % 2][(i * 3 + j) % 5] for j in range(2 + i % 5))}
+        {"text": " ".join((things, praise)[j % 2][(i * 3 + j) % 5] for j in range(2 + i % 5))}
         for i in range(80)
     )
     (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return spec
-
-
-def _mixed(folder: Path) -> list[str]:
-    explain = {"method": "gradient-x-input", "exact_sample": 0.6}
-    return _run(folder, mixed_spec(folder, explain=explain))
+    return _run(folder, spec)
 
 
 #: name -> what makes it in an empty folder; it returns the ids of its runs

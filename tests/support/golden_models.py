@@ -1,6 +1,7 @@
 """The small models of tests/golden, whose reference outputs the original authors' code made."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-def load_bert() -> Any:
+@cache
+def bert() -> Any:
     """A BERT of three layers and three classes in float64."""
     from transformers import BertForSequenceClassification
 
@@ -35,7 +37,8 @@ def load_bert() -> Any:
     return te.wrap(module, modality="text")
 
 
-def load_vit() -> Any:
+@cache
+def vit() -> Any:
     """A timm ViT of three layers and five classes in float64."""
     from timm.models.vision_transformer import VisionTransformer
 

@@ -44,11 +44,8 @@ def hub_here() -> Iterator[HubHere]:
     """A hub that is empty, which the process takes for the real one."""
     hub = HubHere()
 
-    class Answers(_Answers):
-        """To requests for this hub."""
-
-    Answers.hub = hub
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    answers = type("Answers", (_Answers,), {"hub": hub})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answers)
     hub.port = server.server_port
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -80,35 +77,31 @@ class _Answers(BaseHTTPRequestHandler):
             (rf"/api/datasets/{REPOSITORY}/tree/([^/]+)/?(.*)", self._tree),
             (rf"/datasets/{REPOSITORY}/resolve/([^/]+)/(.+)", self._file),
         ):
-            if found := re.fullmatch(pattern, path):
-                answer(*found.groups())
+            if match := re.fullmatch(pattern, path):
+                revision, *rest = match.groups()
+                commit = self.hub.commit_of(revision or "main")
+                if commit is None:
+                    self._absent("Revision")
+                else:
+                    answer(commit, *rest)
                 return
-        self._json({"error": "no such repository"}, 404, {"X-Error-Code": "RepoNotFound"})
+        self._absent("Repo")
 
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _files(self, revision: str) -> dict[str, bytes] | None:
-        commit = self.hub.commit_of(revision)
-        if commit is None:
-            self._json({"error": "no such revision"}, 404, {"X-Error-Code": "RevisionNotFound"})
-            return None
-        return self.hub.commits[commit]
+    def _absent(self, kind: str) -> None:
+        self._json({"error": "it is not there"}, 404, {"X-Error-Code": f"{kind}NotFound"})
 
-    def _described(self, revision: str | None) -> None:
-        if self._files(revision or "main") is None:
-            return
-        commit = self.hub.commit_of(revision or "main")
+    def _described(self, commit: str) -> None:
         self._json({"id": REPOSITORY, "sha": commit, "tags": [], "siblings": []})
 
-    def _tree(self, revision: str, folder: str) -> None:
-        files = self._files(revision)
-        if files is None:
-            return
+    def _tree(self, commit: str, folder: str) -> None:
         prefix = f"{folder}/" if folder else ""
+        files = self.hub.commits[commit]
         below = {name: data for name, data in files.items() if name.startswith(prefix)}
         if not below:
-            self._json({"error": "no such entry"}, 404, {"X-Error-Code": "EntryNotFound"})
+            self._absent("Entry")
             return
         folders = {str(one) for name in below for one in PurePosixPath(name).parents}
         folders = {one for one in folders if one.startswith(prefix) and one != "."}
@@ -123,20 +116,18 @@ class _Answers(BaseHTTPRequestHandler):
         ]
         self._json(entries)
 
-    def _file(self, revision: str, name: str) -> None:
-        files = self._files(revision)
-        if files is None:
+    def _file(self, commit: str, name: str) -> None:
+        data = self.hub.commits[commit].get(name)
+        if data is None:
+            self._absent("Entry")
             return
-        if name not in files:
-            self._json({"error": "no such entry"}, 404, {"X-Error-Code": "EntryNotFound"})
-            return
-        data, status, named = files[name], 200, {"ETag": f'"{_oid(files[name])}"'}
-        if found := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
-            first, last = int(found[1]), int(found[2] or len(data) - 1)
+        status, named = 200, {"ETag": f'"{_oid(data)}"', "X-Repo-Commit": commit}
+        if match := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
+            first, last = int(match[1]), int(match[2] or len(data) - 1)
             named["Content-Range"] = f"bytes {first}-{min(last, len(data) - 1)}/{len(data)}"
             data, status = data[first : last + 1], 206
         self.hub.given += len(data)
-        self._send(data, status, {**named, "X-Repo-Commit": self.hub.commit_of(revision) or ""})
+        self._send(data, status, named)
 
     def _json(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
         named = {"Content-Type": "application/json", **(headers or {})}

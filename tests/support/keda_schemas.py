@@ -1,20 +1,25 @@
-"""KEDA's objects as JSON Schema, from the fields that its documentation names.
+"""KEDA's objects as JSON Schema: the fields that the chart uses, as the documentation names them.
 
 https://keda.sh/docs/latest/reference/scaledobject-spec/,
 https://keda.sh/docs/latest/concepts/authentication/ and
 https://keda.sh/docs/latest/scalers/postgresql/. Numbers in the metadata of a trigger are strings.
+A field that is not here is an error, and optional where its name ends in `_` below.
 """
 
 from typing import Any
 
 
-def _closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+def _closed(**fields: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": properties,
-        "required": list(required),
+        "properties": {name.removesuffix("_"): schema for name, schema in fields.items()},
+        "required": [name for name in fields if not name.endswith("_")],
     }
+
+
+def _list(schema: Any) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "items": schema}
 
 
 _TEXT = {"type": "string", "minLength": 1}
@@ -23,97 +28,28 @@ _OPEN = {"type": "object"}
 _NUMBER_TEXT = {"type": "string", "pattern": r"^\d+(\.\d+)?$"}
 _SOURCE = {"enum": ["connection", "host", "port", "userName", "password", "dbName", "sslmode"]}
 
-_POSTGRESQL = _closed(
-    {
-        "query": _TEXT,
-        "targetQueryValue": _NUMBER_TEXT,
-        "activationTargetQueryValue": _NUMBER_TEXT,
-        "connectionFromEnv": _TEXT,
-        "host": _TEXT,
-        "port": _NUMBER_TEXT,
-        "userName": _TEXT,
-        "passwordFromEnv": _TEXT,
-        "dbName": _TEXT,
-        "sslmode": {"enum": ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]},
-    },
-    "query",
-    "targetQueryValue",
-)
 _TRIGGER = _closed(
-    {
-        "type": {"const": "postgresql"},
-        "name": _TEXT,
-        "metadata": _POSTGRESQL,
-        "metricType": {"enum": ["AverageValue", "Value", "Utilization"]},
-        "useCachedMetrics": {"type": "boolean"},
-        "authenticationRef": _closed(
-            {
-                "name": _TEXT,
-                "kind": {"enum": ["TriggerAuthentication", "ClusterTriggerAuthentication"]},
-            },
-            "name",
-        ),
-    },
-    "type",
-    "metadata",
+    type={"const": "postgresql"},
+    name_=_TEXT,
+    metadata=_closed(
+        query=_TEXT, targetQueryValue=_NUMBER_TEXT, activationTargetQueryValue_=_NUMBER_TEXT
+    ),
+    metricType_={"enum": ["AverageValue", "Value", "Utilization"]},
+    authenticationRef_=_closed(name=_TEXT),
 )
 _SPECS = {
     "ScaledObject": _closed(
-        {
-            "scaleTargetRef": _closed(
-                {
-                    "apiVersion": _TEXT,
-                    "kind": _TEXT,
-                    "name": _TEXT,
-                    "envSourceContainerName": _TEXT,
-                },
-                "name",
-            ),
-            "pollingInterval": _COUNT,
-            "cooldownPeriod": _COUNT,
-            "initialCooldownPeriod": _COUNT,
-            "idleReplicaCount": {"const": 0},
-            "minReplicaCount": _COUNT,
-            "maxReplicaCount": {"type": "integer", "minimum": 1},
-            "fallback": _closed(
-                {
-                    "failureThreshold": _COUNT,
-                    "replicas": _COUNT,
-                    "behavior": {
-                        "enum": [
-                            "static",
-                            "currentReplicas",
-                            "currentReplicasIfHigher",
-                            "currentReplicasIfLower",
-                        ]
-                    },
-                },
-                "failureThreshold",
-                "replicas",
-            ),
-            "advanced": _closed(
-                {
-                    "restoreToOriginalReplicaCount": {"type": "boolean"},
-                    "horizontalPodAutoscalerConfig": _closed({"name": _TEXT, "behavior": _OPEN}),
-                    "scalingModifiers": _OPEN,
-                }
-            ),
-            "triggers": {"type": "array", "minItems": 1, "items": _TRIGGER},
-        },
-        "scaleTargetRef",
-        "triggers",
+        scaleTargetRef=_closed(name=_TEXT),
+        pollingInterval_=_COUNT,
+        cooldownPeriod_=_COUNT,
+        minReplicaCount_=_COUNT,
+        maxReplicaCount_={"type": "integer", "minimum": 1},
+        fallback_=_closed(failureThreshold=_COUNT, replicas=_COUNT),
+        advanced_=_closed(horizontalPodAutoscalerConfig_=_closed(behavior_=_OPEN)),
+        triggers=_list(_TRIGGER),
     ),
     "TriggerAuthentication": _closed(
-        {
-            "secretTargetRef": {
-                "type": "array",
-                "minItems": 1,
-                "items": _closed(
-                    {"parameter": _SOURCE, "name": _TEXT, "key": _TEXT}, "parameter", "name", "key"
-                ),
-            }
-        },
-        "secretTargetRef",
+        secretTargetRef=_list(_closed(parameter=_SOURCE, name=_TEXT, key=_TEXT))
     ),
 }
 
@@ -121,16 +57,8 @@ _SPECS = {
 def keda_schema(kind: str) -> dict[str, Any]:
     """The schema of a whole object of this kind."""
     return _closed(
-        {
-            "apiVersion": {"const": "keda.sh/v1alpha1"},
-            "kind": {"const": kind},
-            "metadata": _closed(
-                {"name": _TEXT, "namespace": _TEXT, "labels": _OPEN, "annotations": _OPEN}, "name"
-            ),
-            "spec": _SPECS[kind],
-        },
-        "apiVersion",
-        "kind",
-        "metadata",
-        "spec",
+        apiVersion={"const": "keda.sh/v1alpha1"},
+        kind={"const": kind},
+        metadata=_closed(name=_TEXT, labels_=_OPEN),
+        spec=_SPECS[kind],
     )

@@ -1,45 +1,40 @@
 """Audits of a specification in this process, in a store of their own."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from orchestrator.dispatch.local import run_local
-from orchestrator.plan import Prepared, prepare_audit
-from orchestrator.spec import AuditSpec
+from gallery import run_audit
+from tiny_audit import make_audit
+
+from orchestrator.plan import PreparedAudit, prepare_audit
+from orchestrator.spec import load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.explained_shard import explain_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
-from transexplain.store import runs
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 from transexplain.types.plans import Shard, ShardResult
 
 
 @contextmanager
 def audited_in(folder: Path, *, processes: int = 1, **keys: Any) -> Iterator[tuple[Database, str]]:
     """Run the specification of these keys; the store below `folder`, and the run's id."""
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(AuditSpec.model_validate(keys), settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, processes, model=prepared.model)
-        yield db, run_id
+    audit = run_audit(keys, folder, processes=processes)
+    with audit.open(read_only=False) as db:
+        yield db, audit.id
 
 
-def prepared_in(folder: Path, keys: Mapping[str, Any]) -> Prepared:
-    """The specification of these keys prepared, its snapshot below `folder`."""
-    spec = AuditSpec.model_validate(keys)
+def prepared_tiny(folder: Path, *settings: str, **keys: Any) -> PreparedAudit:
+    """The audit of `make_audit` prepared, without its evaluation."""
+    spec = load_spec(make_audit(folder, **keys), settings=("evaluation.items=0", *settings))
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"))
 
 
 def aggregate_of(
-    prepared: Prepared, shards: int = 1, *, cuts: Sequence[int] = ()
+    prepared: PreparedAudit, shards: int = 1, *, cuts: Sequence[int] = ()
 ) -> ShardAggregate:
     """What the shards of a prepared audit add up to, the last of them first."""
     total = ShardAggregate()
@@ -49,7 +44,7 @@ def aggregate_of(
 
 
 def shard_results(
-    prepared: Prepared, shards: int = 1, *, cuts: Sequence[int] = ()
+    prepared: PreparedAudit, shards: int = 1, *, cuts: Sequence[int] = ()
 ) -> list[ShardResult]:
     """A prepared audit worked on here, its rows cut into so many shards, or at these rows."""
     rows = prepared.plan.dataset.rows

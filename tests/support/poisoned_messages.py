@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import amqp
 import redis
@@ -90,27 +90,25 @@ class _Executes:
 
 def poisons(marker: Path, run_id: str = "20261122-0a1b2c3d") -> dict[str, Poison]:
     """One of every kind that both brokers deliver; `marker` appears where one is executed."""
+    kinds: dict[str, dict[str, Sent]] = {
+        "arguments": _arguments(run_id),
+        "options": _options(run_id),
+        "task": _tasks(run_id),
+        "json": _no_json(),
+        "content-type": _types(run_id, marker),
+        "envelope": {name: replace(good(run_id), headers=one) for name, one in _ids().items()},
+        "compressed": _compressed(run_id),
+        "too-large": {
+            # in characters it is short, where the limit cuts it
+            "18 kB of euros": replace(good(run_id), body=b'["' + "\u20ac".encode() * 6000),
+            "1 MB of JSON": replace(good(run_id), body=_json([["x" * 2**20, 0], {}, {}])),
+            "a gzip bomb": _packed(run_id, "gzip", _bombs()[0]),
+        },
+    }
     return {
-        **{name: Poison(sent=one, reason="arguments") for name, one in _arguments(run_id).items()},
-        **{name: Poison(sent=one, reason="options") for name, one in _options(run_id).items()},
-        **{name: Poison(sent=one, reason="task") for name, one in _tasks(run_id).items()},
-        **{name: Poison(sent=one, reason="json") for name, one in _no_json().items()},
-        **{
-            name: Poison(sent=one, reason="content-type")
-            for name, one in _types(run_id, marker).items()
-        },
-        **_compressed(run_id),
-        **{
-            name: Poison(sent=replace(good(run_id), headers=headers), reason="envelope")
-            for name, headers in _ids().items()
-        },
-        # in characters it is short, where the limit cuts it
-        "18 kB of euros": Poison(
-            sent=replace(good(run_id), body=b'["' + "\u20ac".encode() * 6000), reason="too-large"
-        ),
-        "1 MB of JSON": Poison(
-            sent=replace(good(run_id), body=_json([["x" * 2**20, 0], {}, {}])), reason="too-large"
-        ),
+        name: Poison(sent=sent, reason=reason)
+        for reason, some in kinds.items()
+        for name, sent in some.items()
     }
 
 
@@ -148,35 +146,38 @@ def frames(run_id: str = "20261122-0a1b2c3d") -> dict[str, tuple[bytes, str]]:
 
 
 def _arguments(run_id: str) -> dict[str, Sent]:
-    contents: dict[str, Any] = {
+    whole: dict[str, Any] = {
         "null": None,
         "5": 5,
         "a list": [],
         "an object": {},
         "a text": "x",
-        "no arguments": [[], {}, EMBEDDED],
-        "one argument": [[run_id], {}, EMBEDDED],
-        "three arguments": [[run_id, 0, 0], {}, EMBEDDED],
         "no named arguments": [[run_id, 0]],
         "named arguments": [[run_id, 0], {"shard_index": 1}, EMBEDDED],
         "only named arguments": [[], {"run_id": run_id, "shard_index": 1}, EMBEDDED],
         "named arguments in a list": [[run_id, 0], [], EMBEDDED],
-        "a run in a list": [[[run_id], 0], {}, EMBEDDED],
-        "a run that is null": [[None, 0], {}, EMBEDDED],
-        "a run that is a number": [[7, 0], {}, EMBEDDED],
-        "a run with a zero byte": [["2026\0", 0], {}, EMBEDDED],
-        "a run of SQL": [["' OR 1=1 --", 0], {}, EMBEDDED],
-        "a run with a line end": [[f"{run_id}\n", 0], {}, EMBEDDED],
-        "a long run": [["x" * 1000, 0], {}, EMBEDDED],
-        "a negative shard": [[run_id, -1], {}, EMBEDDED],
-        "a huge shard": [[run_id, 2**63], {}, EMBEDDED],
-        "a shard beyond any number": [[run_id, 10**400], {}, EMBEDDED],
-        "a shard that is true": [[run_id, True], {}, EMBEDDED],
-        "half a shard": [[run_id, 0.5], {}, EMBEDDED],
-        "a shard that is a text": [[run_id, "0"], {}, EMBEDDED],
-        "kombu's own types": [[{"__type__": "uuid", "__value__": {"hex": 1}}, 0], {}, EMBEDDED],
     }
-    return {name: Sent(body=_json(one), headers=_headers()) for name, one in contents.items()}
+    arguments: dict[str, list[Any]] = {
+        "no arguments": [],
+        "one argument": [run_id],
+        "three arguments": [run_id, 0, 0],
+        "a run in a list": [[run_id], 0],
+        "a run that is null": [None, 0],
+        "a run that is a number": [7, 0],
+        "a run with a zero byte": ["2026\0", 0],
+        "a run of SQL": ["' OR 1=1 --", 0],
+        "a run with a line end": [f"{run_id}\n", 0],
+        "a long run": ["x" * 1000, 0],
+        "a negative shard": [run_id, -1],
+        "a huge shard": [run_id, 2**63],
+        "a shard beyond any number": [run_id, 10**400],
+        "a shard that is true": [run_id, True],
+        "half a shard": [run_id, 0.5],
+        "a shard that is a text": [run_id, "0"],
+        "kombu's own types": [{"__type__": "uuid", "__value__": {"hex": 1}}, 0],
+    }
+    whole |= {name: [one, {}, EMBEDDED] for name, one in arguments.items()}
+    return {name: Sent(body=_json(one), headers=_headers()) for name, one in whole.items()}
 
 
 def _options(run_id: str) -> dict[str, Sent]:
@@ -228,58 +229,42 @@ def _no_json() -> dict[str, Sent]:
 
 def _types(run_id: str, marker: Path) -> dict[str, Sent]:
     sent = good(run_id)
-    pickled = pickle.dumps([_Executes(marker), {}, {}])
+    python = "application/x-python-serialize"
     called = f"!!python/object/apply:pathlib.Path.touch ['{marker}']".encode()
+    types = {
+        "pickle": (pickle.dumps([_Executes(marker), {}, {}]), python, "binary"),
+        "yaml": (called, "application/x-yaml", "utf-8"),
+        "msgpack": (sent.body, "application/x-msgpack", "binary"),
+        "text": (sent.body, "text/plain", "utf-8"),
+        "bytes": (sent.body, "application/data", "binary"),
+        "an unknown type": (sent.body, "x/y", "utf-8"),
+        "no type": (sent.body, None, "utf-8"),
+        "no type, no encoding": (sent.body, None, None),
+        "another encoding": (sent.body.decode().encode("utf-16"), sent.content_type, "utf-16"),
+        "an unknown encoding": (sent.body, sent.content_type, "klingon"),
+        "no text encoding": (sent.body, sent.content_type, "zlib"),
+    }
     return {
-        "pickle": replace(
-            sent,
-            body=pickled,
-            content_type="application/x-python-serialize",
-            content_encoding="binary",
-        ),
-        "yaml": replace(sent, body=called, content_type="application/x-yaml"),
-        "msgpack": replace(sent, content_type="application/x-msgpack", content_encoding="binary"),
-        "text": replace(sent, content_type="text/plain"),
-        "bytes": replace(sent, content_type="application/data", content_encoding="binary"),
-        "an unknown type": replace(sent, content_type="x/y"),
-        "no type": replace(sent, content_type=None),
-        "no type, no encoding": replace(sent, content_type=None, content_encoding=None),
-        "another encoding": replace(sent, body=sent.body.decode().encode("utf-16"), **_UTF_16),
-        "an unknown encoding": replace(sent, content_encoding="klingon"),
-        "no text encoding": replace(sent, content_encoding="zlib"),
+        name: replace(sent, body=body, content_type=kind, content_encoding=encoding)
+        for name, (body, kind, encoding) in types.items()
     }
 
 
-_UTF_16 = {"content_encoding": "utf-16"}
-
-
-def _compressed(run_id: str) -> dict[str, Poison]:
-    sent = good(run_id)
+def _compressed(run_id: str) -> dict[str, Sent]:
+    body = good(run_id).body
     packed = {
-        "application/x-gzip": zlib.compress(sent.body),
-        "application/x-bz2": bz2.compress(sent.body),
-        "application/x-lzma": lzma.compress(sent.body),
-        "application/zstd": sent.body,
-        "application/x-unheard-of": sent.body,
+        "application/x-gzip": zlib.compress(body),
+        "application/x-bz2": bz2.compress(body),
+        "application/x-lzma": lzma.compress(body),
+        "application/zstd": body,
+        "application/x-unheard-of": body,
     }
-    gzip_bomb, bz2_bomb = _bombs()
-    return {
-        **{
-            name: Poison(
-                sent=replace(sent, body=body, headers=_headers(compression=name)),
-                reason="compressed",
-            )
-            for name, body in packed.items()
-        },
-        "a gzip bomb": Poison(
-            sent=replace(sent, body=gzip_bomb, headers=_headers(compression="gzip")),
-            reason="too-large",
-        ),
-        "a bzip2 bomb": Poison(
-            sent=replace(sent, body=bz2_bomb, headers=_headers(compression="bzip2")),
-            reason="compressed",
-        ),
-    }
+    bomb = {"a bzip2 bomb": _packed(run_id, "bzip2", _bombs()[1])}
+    return {name: _packed(run_id, name, one) for name, one in packed.items()} | bomb
+
+
+def _packed(run_id: str, compression: str, body: bytes) -> Sent:
+    return replace(good(run_id), body=body, headers=_headers(compression=compression))
 
 
 @cache
@@ -311,31 +296,11 @@ def _json(content: Any) -> bytes:
     return json.dumps(content).encode()
 
 
-class Queue(Protocol):
-    """What both brokers let a sender do."""
-
-    #: kinds of poison that this broker alone delivers -> the reason each is refused for
-    own: dict[str, str]
-
-    def put(self, sent: Sent) -> None:
-        """Put a message on the queue as its sender wrote it."""
-        ...
-
-    def put_own(self, kind: str) -> None:
-        """Put on the queue what only this broker delivers."""
-        ...
-
-    def purge(self) -> None:
-        """Take every message that waits off the queue."""
-        ...
-
-    def left(self) -> int:
-        """Messages that wait; on Redis those in a worker's hands, too."""
-        ...
-
-
 class RedisQueue:
-    """A list in Redis; a message is an entry of it."""
+    """A list in Redis; a message is an entry of it.
+
+    `own`: kinds of poison that this broker alone delivers -> the reason each is refused for.
+    """
 
     def __init__(self, client: redis.Redis, prefix: str, name: str) -> None:
         self._client, self._prefix, self._name = client, prefix, name
@@ -371,13 +336,7 @@ class AmqpQueue:
         }
 
     def put(self, sent: Sent) -> None:
-        given = {
-            "content_type": sent.content_type,
-            "content_encoding": sent.content_encoding,
-            "application_headers": sent.headers,
-        }
-        known = {key: one for key, one in given.items() if one is not None}
-        self._publish(amqp.Message(sent.body, **known))
+        self._publish(_message(sent))
 
     def put_own(self, kind: str) -> None:
         if kind in self._raw:
@@ -390,14 +349,8 @@ class AmqpQueue:
             exchange = f"{self._name}.everything"
             self._channel.exchange_declare(exchange, "fanout", durable=False)
             self._channel.queue_bind(self._name, exchange)
-            sent = replace(good(), body=b"null")
-            with_headers = amqp.Message(
-                sent.body,
-                content_type=sent.content_type,
-                content_encoding=sent.content_encoding,
-                application_headers=sent.headers,
-            )
-            self._publish(with_headers, exchange=exchange, route=b"\xff\xfe")
+            null = _message(replace(good(), body=b"null"))
+            self._publish(null, exchange=exchange, route=b"\xff\xfe")
             self._channel.exchange_delete(exchange)
 
     def purge(self) -> None:
@@ -408,6 +361,16 @@ class AmqpQueue:
 
     def _publish(self, message: amqp.Message, *, exchange: str = "", route: Any = None) -> None:
         self._channel.basic_publish(message, exchange=exchange, routing_key=route or self._name)
+
+
+def _message(sent: Sent) -> amqp.Message:
+    fields = {
+        "content_type": sent.content_type,
+        "content_encoding": sent.content_encoding,
+        "application_headers": sent.headers,
+    }
+    known = {name: value for name, value in fields.items() if value is not None}
+    return amqp.Message(sent.body, **known)
 
 
 class _Raw(amqp.Message):
@@ -451,6 +414,9 @@ def _short(content: bytes) -> bytes:
 
 def _long(content: bytes) -> bytes:
     return len(content).to_bytes(4, "big") + content
+
+
+Queue = RedisQueue | AmqpQueue
 
 
 @contextmanager

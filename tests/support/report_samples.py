@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from plain_records import new_attribution
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import Observation
@@ -81,20 +82,14 @@ def text_attribution(
 ) -> Attribution:
     values: dict[str, Any] = {
         "item_id": "item-1",
-        "method": "lrp",
-        "target": "predicted",
-        "rank": 0,
         "class_index": 1,
         "class_name": "positive",
         "logit": float(np.sum(relevance)),
         "relevance": np.asarray(relevance, dtype=np.float32),
-        "unit": "logits",
-        "at": "encoder",
         "features": tuple(tokens),
-        "ledger": None,
         "text": text,
     }
-    return Attribution(**(values | changes))
+    return new_attribution(**(values | changes))
 
 
 def image_attribution(grid: Any, **changes: Any) -> Attribution:
@@ -142,18 +137,8 @@ def save_last_shard(
     """Save the shard that is left of a run, without totals, and close the run."""
     claim = shards.claim(db, run_id, "tester", 60.0)
     assert claim is not None
-    own = range(claim.shard.start, claim.shard.stop)
-    rest = [one for one in explained if one[0].index in own]
-    made = ShardResult(
-        shard=claim.shard,
-        outcomes=tuple(one for one, _ in rest),
-        attributions=tuple(one for _, one in rest),
-        failures=(),
-        mentions=(),
-        aggregate={},
-        seconds=0.1,
-    )
-    results.save(db, claim, made)
+    made = _shard_result(claim.shard, explained, (), (), None)
+    results.save(db, claim, replace(made, aggregate={}))
     assert runs.finalise(db, run_id)
 
 

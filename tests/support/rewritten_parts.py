@@ -1,18 +1,18 @@
-"""Changes what a part holds, and writes it as if it had been saved so; its digest stays."""
+"""Changes the rows of a shard, and writes them as if they had been saved so; its digest stays."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import delete
 
-from transexplain.store import parts, runs
+from transexplain.store import blocks
+from transexplain.store.array_columns import write_columns
+from transexplain.store.blocks import Block
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import places_of
-from transexplain.store.part_reading import Part
-from transexplain.store.part_writing import part_rows
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import result_part, shard
+from transexplain.store.schema import OF_ITEMS
+from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.plans import Shard, ShardResult
 
@@ -20,45 +20,39 @@ from transexplain.types.plans import Shard, ShardResult
 def rewrite(
     url: str, run_id: str, index: int, change: Callable[[ShardResult], ShardResult]
 ) -> None:
-    """Write the parts of a shard again with what `change` makes of them."""
+    """Write the rows of the explained items of a shard again with what `change` makes of them."""
     with open_database(url) as db:
         changed = change(_result(db, run_id, index))
-        with db.read() as connection:
-            payload = runs.require(connection, run_id).payload
-            places = places_of(connection, run_id)
-        for row in part_rows(run_id, changed, payload, places):
-            key = [result_part.c[name] == row[name] for name in ("run_id", "shard", "part")]
-            with db.begin() as connection:
-                done = connection.execute(update(result_part).where(*key).values(**row))
-                assert done.rowcount == 1
+        rows = rows_of(run_id, changed)
+        inside = blocks.rows_of_shard(db, run_id, index)
+        with db.begin() as connection:
+            for table in OF_ITEMS:
+                if table.name != "failure":
+                    of_shard = table.c.idx.between(inside.start, inside.stop - 1)
+                    connection.execute(delete(table).where(table.c.run_id == run_id, of_shard))
+                    write_columns(connection, table, rows[table.name])
 
 
 def _result(db: Database, run_id: str, index: int) -> ShardResult:
     """The shard as it was saved, without its aggregate."""
-    with db.read() as connection:
-        query = select(shard.c.start, shard.c.stop).where(
-            shard.c.run_id == run_id, shard.c.index == index
-        )
-        start, stop = connection.execute(query).one()
-        keys = connection.execute(
-            select(result_part.c.shard, result_part.c.part).where(
-                result_part.c.run_id == run_id, result_part.c.shard == index
-            )
-        ).all()
-    found: list[Part] = list(parts.read(db, run_id, lambda part: part, [(a, b) for a, b in keys]))
-    outcomes = [one for part in found for one in part.outcomes]
+    rows = blocks.rows_of_shard(db, run_id, index)
+    held = list(blocks.read(db, run_id, _whole, rows))
     return with_failures(
         ShardResult(
-            shard=Shard(index=index, start=start, stop=stop),
-            outcomes=tuple(outcomes),
-            attributions=tuple(one for part in found for _, one in part.attributions()),
+            shard=Shard(index=index, start=rows.start, stop=rows.stop),
+            outcomes=tuple(each for block in held for each in block.outcomes),
+            attributions=tuple(each for block in held for _, each in block.attributions()),
             failures=(),
-            mentions=tuple(one for part in found for _, one in part.mentions()),
-            scores=tuple(one for part in found for _, one in part.scores()),
+            mentions=tuple(each for block in held for _, each in block.mentions()),
+            scores=tuple(each for block in held for _, each in block.scores()),
             aggregate={},
             seconds=0.0,
         )
     )
+
+
+def _whole(block: Block) -> Block:
+    return block
 
 
 def with_failures(result: ShardResult) -> ShardResult:

@@ -6,13 +6,12 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tiny_audit import make_audit
 
-from transexplain.store.part_columns import unsqueezed
 from transexplain.text.privacy import redaction_hook
 
 os.environ["TRANSEXPLAIN_REDACT_MODULES"] = "secret_texts"  # as an operator would allow it
@@ -84,8 +83,6 @@ def unpacked(cell: Any) -> bytes:
     if not isinstance(cell, bytes | memoryview):
         return str(cell).encode()
     raw = bytes(cell)
-    with suppress(ValueError):
-        return unsqueezed(raw)
     for skipped in range(2):
         try:
             return zlib.decompress(raw[skipped:])

@@ -26,3 +26,11 @@ def form_of(client: TestClient, address: str, **headers: str) -> dict[str, Any]:
     answer = client.get(address, headers={**JSON, **headers})
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+def told(client: TestClient, address: str) -> dict[str, Any]:
+    """The JSON of a page that is there."""
+    answer = client.get(address, headers=JSON)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()

@@ -45,11 +45,6 @@ def deaf(settings: Settings, options: "WorkerOptions") -> int:
     return 0
 
 
-def quits(settings: Settings, options: "WorkerOptions") -> int:
-    begin(settings, options)
-    return 0
-
-
 def hangs_up(settings: Settings, options: "WorkerOptions") -> int:
     begin(settings, options)
     return 70

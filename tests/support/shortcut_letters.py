@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from orchestrator.demo import text_model
+from transexplain.extras.demo import text_model
 
 WORD = "PS"
 TRAINING = 1400  #: letters, each written once per village

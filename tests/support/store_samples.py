@@ -3,10 +3,12 @@
 from typing import Any
 
 import numpy as np
+from plain_records import new_attribution, new_mention
 from sqlalchemy import BigInteger, Boolean, Double, or_, select
 
-from transexplain.store import leases, runs
+from transexplain.store import leases, results, runs, shards
 from transexplain.store.database import Database
+from transexplain.store.runs import Claim
 from transexplain.store.schema import RESULT_TABLES, shard
 from transexplain.types.items import (
     Attribution,
@@ -57,6 +59,35 @@ def make_shards(rows: int = 12, size: int = 4) -> tuple[Shard, ...]:
     )
 
 
+def start(db: Database, rows: int = 12, size: int = 4, **plan: Any) -> str:
+    """A run that begins; `plan`: what its plan has of its own."""
+    return runs.create(db, make_plan(rows, **plan), make_shards(rows, size))
+
+
+def claimed(
+    db: Database, run_id: str, lease: float = 60.0, *, worker: str = "w", index: int | None = None
+) -> Claim:
+    claim = shards.claim(db, run_id, worker, lease, index)
+    assert claim is not None
+    return claim
+
+
+def work(db: Database, run_id: str, **options: Any) -> None:
+    """Claim and save what is left, as `make_result` makes it, and close the run."""
+    while (claim := shards.claim(db, run_id, "w", 60)) is not None:
+        results.save(db, claim, make_result(claim.shard, **options))
+    runs.finalise(db, run_id)
+
+
+def saved(db: Database, *made: ShardResult, **plan: Any) -> str:
+    """A run that holds these results; closed."""
+    run_id = runs.create(db, make_plan(**plan), [one.shard for one in made])
+    for one in made:
+        results.save(db, claimed(db, run_id, index=one.shard.index), one)
+    runs.finalise(db, run_id)
+    return run_id
+
+
 def make_tokens(words: int) -> tuple[Token, ...]:
     cls = Token(text="[CLS]", start=0, end=0, special=True)
     middle = [Token(text=f"w{n}", start=3 * n, end=3 * n + 2, word=n) for n in range(words)]
@@ -97,20 +128,15 @@ def make_outcome(index: int, **changes: Any) -> ItemOutcome:
 def make_attribution(outcome: ItemOutcome, **changes: Any) -> Attribution:
     values: dict[str, Any] = {
         "item_id": outcome.item_id,
-        "method": "lrp",
-        "target": "predicted",
-        "rank": 0,
         "class_index": CLASSES.index(outcome.predicted),
         "class_name": outcome.predicted,
         "logit": max(outcome.logits),
         "relevance": np.linspace(-1, 1, 5, dtype=np.float32) * (outcome.index + 1),
-        "unit": "logits",
-        "at": "encoder",
         "features": make_tokens(3),
         "ledger": make_ledger(outcome.index + 1),
         "text": outcome.text,
     }
-    return Attribution(**(values | changes))
+    return new_attribution(**(values | changes))
 
 
 def make_contrast(outcome: ItemOutcome) -> Attribution:
@@ -127,8 +153,6 @@ def make_contrast(outcome: ItemOutcome) -> Attribution:
 def make_mention(outcome: ItemOutcome, **changes: Any) -> Mention:
     values: dict[str, Any] = {
         "item_id": outcome.item_id,
-        "target": "predicted",
-        "rank": 0,
         "class_name": "positive",
         "group": "names",
         "entity": "Ann",
@@ -137,14 +161,15 @@ def make_mention(outcome: ItemOutcome, **changes: Any) -> Mention:
         "end": 6,
         "relevance": float(outcome.index),
     }
-    return Mention(**(values | changes))
+    return new_mention(**(values | changes))
 
 
 def make_result(
     shard: Shard, *, failing: frozenset[int] = frozenset(), note: str = "", kind: str = "empty-text"
 ) -> Any:
     """One outcome with two attributions and a mention per row; rows in `failing` fail."""
-    outcomes = [make_outcome(row) for row in range(shard.start, shard.stop) if row not in failing]
+    rows = range(shard.start, shard.stop)
+    outcomes = [make_outcome(row) for row in rows if row not in failing]
     return ShardResult(
         shard=shard,
         outcomes=tuple(outcomes),
@@ -153,7 +178,8 @@ def make_result(
         ),
         failures=tuple(
             ItemFailure(item_id=f"id-{row}", index=row, kind=kind, message="no text")
-            for row in sorted(failing)
+            for row in rows
+            if row in failing
         ),
         mentions=tuple(make_mention(one) for one in outcomes),
         aggregate={"shard": shard.index, "note": note},

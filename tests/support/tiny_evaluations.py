@@ -6,7 +6,7 @@ from typing import Any
 from tiny_models import bert, wordpiece
 
 import transexplain as te
-from transexplain.evaluating.evaluate_items import Evaluated, evaluate_items
+from transexplain.evaluating.evaluate_items import EvaluatedItem, evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.explaining import Request
 from transexplain.explaining.item_loop import Silent
@@ -50,7 +50,7 @@ def evaluated(
     plan: EvaluationPlan,
     observer: Any = None,
     **keys: Any,
-) -> list[Evaluated]:
+) -> list[EvaluatedItem]:
     """The end of every item; `keys` are of the request."""
     names = ClassNames(model.classes)
     targets = tuple(parse_target(spec, names) for spec in plan.targets)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import transformers
 from architectures_record import randomised
+from tiny_models import SIZES
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import nn
 
@@ -68,9 +69,8 @@ def encoder_decoder() -> nn.Module:
 def masked() -> nn.Module:
     """A BERT with the head it is pretrained with, in float64."""
     config = transformers.BertConfig(
-        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
-        vocab_size=330, max_position_embeddings=64, pad_token_id=0,
-    )  # fmt: skip
+        **SIZES, vocab_size=330, max_position_embeddings=64, pad_token_id=0
+    )
     return _made(transformers.BertForMaskedLM, config)
 
 

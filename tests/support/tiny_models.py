@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from torch import nn
 
@@ -18,6 +20,18 @@ SIZES: dict[str, Any] = {
     "num_attention_heads": 2,
     "intermediate_size": 24,
 }
+
+
+def picture(seed: int = 0) -> Image.Image:
+    """A picture of noise, 24 by 24 pixels."""
+    noise = np.random.default_rng(seed).integers(0, 255, (24, 24, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+def pixels(image: Image.Image) -> torch.Tensor:
+    """(3, 24, 24) normalised by a mean of 0.5, so that black is -1."""
+    shown = np.asarray(image.resize((24, 24)), dtype=np.float64)
+    return torch.from_numpy(shown.transpose(2, 0, 1) / 127.5 - 1)
 
 
 def wordpiece(**options: Any) -> "transformers.PreTrainedTokenizerFast":

@@ -9,16 +9,11 @@ import transformers
 from architectures_record import randomised
 from PIL import Image
 from tiny_language import byte_pairs
+from tiny_models import SIZES
 from torch import nn
 
-_SIZES = {
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 24,
-}
-_PICTURES = {**_SIZES, "hidden_size": 20, "image_size": 24, "patch_size": 8}
-_WORDS = {**_SIZES, "vocab_size": 330, "max_position_embeddings": 32}
+_PICTURES = {**SIZES, "hidden_size": 20, "image_size": 24, "patch_size": 8}
+_WORDS = {**SIZES, "vocab_size": 330, "max_position_embeddings": 32}
 _IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 _BERT = {**_WORDS, "pad_token_id": 0}
 
@@ -86,7 +81,7 @@ def picture(seed: int, size: tuple[int, int] = (40, 30)) -> Image.Image:
 
 def llava(language: str = "llama") -> nn.Module:
     """A LLaVA with random weights: CLIP's tower, a language model, and `<mask>` for pictures."""
-    words = {**_SIZES, "vocab_size": 330, "max_position_embeddings": 64, **_IDS}
+    words = {**SIZES, "vocab_size": 330, "max_position_embeddings": 64, **_IDS}
     config = transformers.LlavaConfig(
         vision_config={**_PICTURES, "model_type": "clip_vision_model"},
         text_config={**words, "model_type": language},

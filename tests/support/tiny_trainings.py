@@ -12,12 +12,12 @@ from PIL import Image
 from tiny_models import bert, vit, wordpiece
 
 from transexplain.data.snapshot import prepare
-from transexplain.training.training_plans import (
+from transexplain.extras.training.training_plans import (
+    FitObserver,
     FitPlan,
     Optimisation,
     Stages,
     TrainingPlan,
-    Unobserved,
 )
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
@@ -108,7 +108,7 @@ def image_plan(folder: Path, **fields: Any) -> TrainingPlan:
     return replace(plan, **fields)
 
 
-class StopAt(Unobserved):
+class StopAt(FitObserver):
     """Ends a training after so many steps, and notes what it hears."""
 
     def __init__(self, step: int | None = None) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transexplain.engine.composites import composite
-from transexplain.engine.propagate import Propagation, propagate
+from transexplain.engine.propagate import Propagation, explained_sums, propagate
 
 DTYPE = torch.float64
 
@@ -81,7 +81,7 @@ def run(
 def close(passes: Propagation, relevance: Tensor, seed: Tensor):
     """The ledgers of the latest pass, with every position counted as an input."""
     flat = relevance.flatten(1).numpy()
-    explained = passes.explained(seed.double().numpy())
+    explained = explained_sums(passes.composite, passes.logits, seed.double().numpy())
     return passes.book.close(flat, 0 * flat[:, :1], explained)
 
 

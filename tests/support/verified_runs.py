@@ -1,72 +1,28 @@
 """Small real audits for the tests of `verify`, and ways to tamper with them."""
 
 import json
-import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from gallery import Audit, run_audit
 from sqlalchemy import text
 from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_local
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
-from transexplain.provenance.verification import Check, VerifyRequest
-from transexplain.provenance.verify import verify
-from transexplain.settings import Settings
-from transexplain.store import runs
+from transexplain.provenance.verification import VerifiedLine
 from transexplain.store.database import Database
-from transexplain.store.revisions import open_database
 
 #: a small audit: 20 items in 3 shards, nothing measured beside
 SMALL: dict[str, Any] = {"items": 20, "payload": "float16", "evaluation": {"items": 0}}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
-    """A finished run and where everything of it lies."""
-
-    folder: Path
-    url: str
-    id: str
-
-    def checks(self, url: str | None = None, **requested: Any) -> dict[str, Check]:
-        """What `verify` says, by the name of the check."""
-        with open_database(url or self.url) as db:
-            found = list(verify(db, self.id, VerifyRequest(**({"items": 4} | requested))))
-        by_name: dict[str, Check] = {}
-        for one in found:
-            assert one.name not in by_name, one
-            by_name[one.name] = one
-        return by_name
-
-    def copy(self, to: Path) -> str:
-        """URL of a copy of the (SQLite) store, to be tampered with."""
-        with (
-            closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as store,
-            closing(sqlite3.connect(to)) as copy,
-        ):
-            store.backup(copy)
-        return f"sqlite:///{to}"
-
-
-def audited(folder: Path, url: str = "", *, processes: int = 1, **keys: Any) -> Run:
+def audited(folder: Path, url: str = "", *, processes: int = 1, **keys: Any) -> Audit:
     """Make and run a small audit below `folder`."""
-    settings = Settings(
-        database_url=url or f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    spec = load_spec(make_audit(folder, **(SMALL | keys)))
-    prepared = prepare_audit(spec, settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        run_local(db, run_id, settings, processes, model=prepared.model)
-    return Run(folder=folder, url=settings.database_url, id=run_id)
+    return run_audit(make_audit(folder, **(SMALL | keys)), folder, url=url, processes=processes)
 
 
-def failed(checks: dict[str, Check]) -> list[str]:
+def failed(checks: dict[str, VerifiedLine]) -> list[str]:
     """Names of the checks that failed."""
     return [name for name, one in checks.items() if one.status == "FAIL"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from orchestrator.demo import image_model
+from transexplain.extras.demo import image_model
 
 MARKED_DIGIT = "3"
 MARK = 4  #: pixels of a side; one patch in the bottom right corner, where no digit has ink

@@ -18,10 +18,10 @@ from short_lives import ends_at_once
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.auditing import explained_shard
-from transexplain.errors import DatabaseError, InfrastructureError, ModelLoadError
+from transexplain.errors import DatabaseError, InfrastructureError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
@@ -32,7 +32,6 @@ from transexplain.types.plans import Shard, ShardResult
 from workers import claim_to_commit, device_turns, heartbeat
 from workers.claim_to_commit import Device, Watch, Workbench
 from workers.heartbeat import LeaseKeeper
-from workers.model_cache import ModelCache
 
 
 def settings_of(folder: Path) -> Settings:
@@ -40,7 +39,7 @@ def settings_of(folder: Path) -> Settings:
 
 
 @pytest.fixture
-def prepared(tmp_path: Path) -> Prepared:
+def prepared(tmp_path: Path) -> PreparedAudit:
     spec = load_spec(make_audit(tmp_path))
     lines = (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()
     lines[10] = '{"text": "", "label": "good"}'
@@ -49,13 +48,13 @@ def prepared(tmp_path: Path) -> Prepared:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, db: Database, prepared: Prepared) -> Workbench:
+def bench(tmp_path: Path, db: Database, prepared: PreparedAudit) -> Workbench:
     made = Workbench(db=db, settings=replace(settings_of(tmp_path), lease_seconds=5.0))
     made.models.put(prepared.plan.model, prepared.model)
     return made
 
 
-def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: Prepared) -> None:
+def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: PreparedAudit) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     ends = []
     while not ends or ends[-1] != "nothing":
@@ -68,7 +67,7 @@ def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: Prepared) ->
 
 
 def test_each_run_is_worked_on_by_its_own_plan(
-    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [
         runs.create(bench.db, replace(prepared.plan, name=name), prepared.shards) for name in "ab"
@@ -81,7 +80,7 @@ def test_each_run_is_worked_on_by_its_own_plan(
 
 
 def test_runs_that_this_version_cannot_continue_are_refused_before_computing(
-    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
     versions = {run_id: {1}}
@@ -94,14 +93,14 @@ def test_runs_that_this_version_cannot_continue_are_refused_before_computing(
     assert "version 1" in (status.error or "")
 
 
-def test_an_extra_message_does_nothing(bench: Workbench, prepared: Prepared) -> None:
+def test_an_extra_message_does_nothing(bench: Workbench, prepared: PreparedAudit) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     assert [bench.work(run_id, 3) for _ in range(2)] == ["done", "nothing"]
     assert runs.progress(bench.db, run_id).items_done == 8
 
 
 def test_an_error_is_written_and_the_shard_comes_back_until_it_is_dead(
-    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
     monkeypatch.setattr(bench.models, "get", lambda ref: (_ for _ in ()).throw(OSError("no disk")))
@@ -112,127 +111,8 @@ def test_an_error_is_written_and_the_shard_comes_back_until_it_is_dead(
     assert shards.redrive(bench.db, run_id) == 1
 
 
-@pytest.mark.exhaustive
-def test_a_stop_gives_the_shard_back_uncounted(bench: Workbench, prepared: Prepared) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
-    bench.stop.set()
-    assert bench.work(run_id) == "stopped"
-    assert all(s.state == "queued" and s.attempt == 0 for s in shards.list_shards(bench.db, run_id))
-    bench.stop.clear()
-    assert bench.work(run_id) == "done"
-
-
-@pytest.mark.exhaustive
-def test_a_late_worker_writes_nothing(
-    bench: Workbench, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The lease runs out while the worker computes; another one takes the shard and saves it."""
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    other = Workbench(db=bench.db, settings=bench.settings)
-    other.models.put(prepared.plan.model, prepared.model)
-    monkeypatch.setattr(LeaseKeeper, "_keep", lambda self: None)
-    monkeypatch.setattr(bench, "settings", replace(bench.settings, lease_seconds=0.05))
-    save = results.save
-
-    def slow_save(db, claim, result):
-        if claim.attempt == 1:
-            time.sleep(0.2)
-            assert other.work(run_id) == "done"
-        save(db, claim, result)
-
-    monkeypatch.setattr(results, "save", slow_save)
-    assert bench.work(run_id) == "fenced"
-    assert len(list(results.iter_attributions(bench.db, run_id))) == 16
-    (status,) = shards.list_shards(bench.db, run_id)
-    assert (status.state, status.attempt) == ("done", 2)
-
-
-def wait_until_lost(keeper: LeaseKeeper) -> None:
-    deadline = time.monotonic() + 20
-    while not keeper.lost and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert keeper.lost
-    assert keeper.should_stop()
-
-
-def test_a_hang_ends_the_process_and_queues_the_shard_at_once(
-    db: Database, prepared: Prepared
-) -> None:
-    run_id = runs.create(db, prepared.plan, prepared.shards)
-    claim = shards.claim(db, run_id, "w", 60.0)
-    assert claim is not None
-    printed: list[str] = []
-    with LeaseKeeper(
-        db, claim, lease_seconds=60.0, item_deadline=0.3, on_hang=printed.append
-    ) as keeper:
-        keeper.batch_started(["3", "4", "5", "6"])
-        keeper.item_done("3")
-        wait_until_lost(keeper)
-    assert len(printed) == 1
-    assert f"run {run_id} shard 0: items '3', '4', '5', ... made no progress" in printed[0]
-    status = shards.list_shards(db, run_id)[0]
-    assert (status.state, status.fruitless) == ("queued", 1)
-    assert "attempt 1: it hung" in (status.error or "")
-    assert status.caution.alone == {"3", "4", "5", "6"}
-    heir = shards.claim(db, run_id, "next", 5.0, claim.shard.index)
-    assert heir is not None
-    assert heir.caution == status.caution
-
-
-def test_a_hang_before_the_first_batch_suspects_no_item(
-    db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(heartbeat, "START_DEADLINE", 0.3)
-    run_id = runs.create(db, prepared.plan, prepared.shards)
-    claim = shards.claim(db, run_id, "w", 60.0)
-    assert claim is not None
-    printed: list[str] = []
-    with LeaseKeeper(
-        db, claim, lease_seconds=60.0, item_deadline=0.2, on_hang=printed.append
-    ) as keeper:
-        wait_until_lost(keeper)
-    assert printed == [
-        f"run {run_id} shard 0: work outside a batch made no progress within 0.3 seconds; this "
-        "process ends (status 70)"
-    ]
-    status = shards.list_shards(db, run_id)[0]
-    assert status.error == "attempt 1: it hung, no progress within 0.3 seconds"
-    assert (status.state, status.fruitless) == ("queued", 1)
-
-
 def breadcrumb(db: Database, claim: Claim) -> tuple[str, ...]:
     return shards.list_shards(db, claim.run_id)[claim.shard.index].breadcrumb
-
-
-@pytest.mark.exhaustive
-def test_a_first_attempt_notes_now_and_then_a_later_one_always(
-    db: Database, prepared: Prepared
-) -> None:
-    run_id = runs.create(db, prepared.plan, prepared.shards)
-    first = shards.claim(db, run_id, "w", -1.0, 0)
-    assert first is not None
-    keeper = LeaseKeeper(db, first, lease_seconds=60.0, item_deadline=60.0)
-    keeper.batch_started(["0", "1"])
-    assert breadcrumb(db, first) == ("0", "1")
-    keeper.batch_started(["2", "3"])
-    assert breadcrumb(db, first) == ("0", "1"), "a moment later it is not worth a write"
-    time.sleep(0.3)
-    keeper.batch_started(["4"])
-    assert breadcrumb(db, first) == ("4",)
-    second = shards.claim(db, run_id, "w", 60.0, 0)
-    assert second is not None
-    keeper.batch_started(["5"])
-    time.sleep(0.3)
-    keeper.batch_started(["6"])
-    assert keeper.lost, "a note tells that the lease is gone"
-    keeper = LeaseKeeper(db, second, lease_seconds=60.0, item_deadline=60.0)
-    for batch in (["0"], ["1"], ["2", "3"]):
-        keeper.batch_started(batch)
-        assert breadcrumb(db, second) == tuple(batch)
-    keeper.item_done("2")
-    assert breadcrumb(db, second) == ("2", "3")
-    keeper.item_done("3")
-    assert breadcrumb(db, second) == ()
 
 
 def is_noted(db: Database, claim: Claim) -> bool:
@@ -243,7 +123,7 @@ def is_noted(db: Database, claim: Claim) -> bool:
 
 
 def test_a_note_that_would_wait_for_another_writer_is_made_by_the_keeper(
-    db: Database, prepared: Prepared
+    db: Database, prepared: PreparedAudit
 ) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     claim = shards.claim(db, run_id, "w", 60.0, 0)
@@ -256,7 +136,7 @@ def test_a_note_that_would_wait_for_another_writer_is_made_by_the_keeper(
 
 
 def test_what_a_fast_device_has_in_hand_is_noted_beside_it(
-    db: Database, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+    db: Database, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     beside, real, here = [], shards.note, threading.get_ident()
@@ -274,13 +154,6 @@ def test_what_a_fast_device_has_in_hand_is_noted_beside_it(
             keeper.batch_started(["0", "1"])
             assert is_noted(db, claim)
         assert beside.pop() == (attempt == 1)
-
-
-def test_a_changed_model_is_refused(prepared: Prepared) -> None:
-    wrong = replace(prepared.plan.model, digest="0" * 64)
-    with pytest.raises(ModelLoadError):
-        ModelCache().get(wrong)
-    assert ModelCache().get(prepared.plan.model).classes == ("bad", "so-so", "good")
 
 
 class Ended(BaseException):
@@ -317,7 +190,7 @@ def test_a_hanging_process_writes_its_last_log_lines(
 
 
 def test_processes_that_die_before_they_take_a_shard_are_not_replaced_for_ever(
-    db: Database, prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Database, prepared: PreparedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     monkeypatch.setattr(local, "_child", ends_at_once)
@@ -333,7 +206,7 @@ def pool(bench: Workbench) -> ShardPool:
 
 @pytest.mark.exhaustive
 def test_the_numbers_are_those_of_one_shard_after_another(
-    bench: Workbench, prepared: Prepared
+    bench: Workbench, prepared: PreparedAudit
 ) -> None:
     plain = runs.create(bench.db, prepared.plan, prepared.shards)
     while bench.work(plain) != "nothing":
@@ -356,7 +229,7 @@ def test_the_numbers_are_those_of_one_shard_after_another(
 def test_a_failed_commit_is_reported_and_loses_no_other(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The database goes away during the first commit: its shard comes back, the others stay."""
@@ -385,7 +258,7 @@ def test_a_failed_commit_is_reported_and_loses_no_other(
 def test_a_stop_waits_for_the_commit_and_gives_the_rest_back(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards)
@@ -405,29 +278,13 @@ def test_a_stop_waits_for_the_commit_and_gives_the_rest_back(
     assert all(one.attempt == (one.state == "done") for one in states), "given back uncounted"
 
 
-def test_a_shard_that_cannot_be_read_fails_with_its_reason(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: Prepared,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    refused = ModelLoadError("the weights are others")
-    monkeypatch.setattr(claim_to_commit, "model_for", Mock(side_effect=refused))
-    pool.work(run_id, [0])
-    (status,) = shards.list_shards(bench.db, run_id)
-    assert (status.state, status.fruitless) == ("queued", 1)
-    assert status.error == "ModelLoadError: the weights are others"
-    assert pool.ends == [(0, "failed")]
-
-
 @pytest.mark.parametrize(
     ("end", "state"), [(DatabaseError("away"), "running"), (KeyboardInterrupt(), "queued")]
 )
 def test_a_shard_that_is_not_to_blame_comes_back(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
     end: BaseException,
     state: str,
@@ -447,7 +304,7 @@ def test_a_shard_that_is_not_to_blame_comes_back(
 def test_a_shard_that_is_stopped_is_given_back_if_it_is_still_ours(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
     cancelled: bool,
 ) -> None:
@@ -470,7 +327,7 @@ def test_a_shard_that_is_stopped_is_given_back_if_it_is_still_ours(
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_shard_whose_task_is_revoked_stops_after_its_batch(
-    bench: Workbench, pool: ShardPool, prepared: Prepared, after: int
+    bench: Workbench, pool: ShardPool, prepared: PreparedAudit, after: int
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
     requested: list[bool] = []
@@ -488,7 +345,7 @@ def test_a_shard_whose_task_is_revoked_stops_after_its_batch(
 def test_a_late_commit_is_fenced(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
@@ -503,54 +360,6 @@ def test_a_late_commit_is_fenced(
     pool.work(run_id, [0])
     assert pool.ends == [(0, "fenced")]
     assert not list(results.iter_attributions(bench.db, run_id))
-
-
-def test_each_shard_is_claimed_by_name_and_for_the_length_of_a_lease(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: Prepared,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
-    requested: list[tuple[object, ...]] = []
-    real = shards.claim
-
-    def claiming(db: Database, *args: Any) -> Claim | None:
-        requested.append(args)
-        return real(db, *args)
-
-    monkeypatch.setattr(shards, "claim", claiming)
-    assert pool.work(run_id, [1, 0]) == {0: "done", 1: "done"}
-    assert requested == [
-        (run_id, bench.name, 5.0, 1),
-        (run_id, bench.name, 5.0, 0),
-    ], "and no other"
-
-
-@pytest.mark.parametrize("died", [True, False])
-@pytest.mark.exhaustive
-def test_nothing_is_claimed_ahead_of_a_shard_that_died_before(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: Prepared,
-    monkeypatch: pytest.MonkeyPatch,
-    died: bool,
-) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:3])
-    if died:
-        assert shards.claim(bench.db, run_id, "dead", -1.0, 0) is not None
-    real = claim_to_commit.compute
-    rooms: list[int] = []
-
-    def computing(*args: Any, observer: Watch, **options: Any) -> ShardResult:
-        made = real(*args, observer=observer, **options)
-        rooms.append(bench.device.room)
-        return made
-
-    monkeypatch.setattr(claim_to_commit, "compute", computing)
-    assert bench.work(run_id, 0) == "done"
-    assert rooms == [1 if died else 2]
-    assert bench.device.room == 1
 
 
 def claimed(attempt: int = 1) -> Claim:
@@ -666,7 +475,7 @@ def test_two_shards_may_wait_where_the_last_took_but_a_moment(
 def test_a_shard_is_prepared_before_its_turn_by_the_thread_that_claimed_it(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
@@ -696,7 +505,7 @@ def test_a_shard_is_prepared_before_its_turn_by_the_thread_that_claimed_it(
 def test_a_shard_that_died_before_is_not_prepared(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
@@ -710,7 +519,7 @@ def test_a_shard_that_died_before_is_not_prepared(
 def test_a_shard_is_finished_while_the_next_is_computed(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
@@ -736,7 +545,7 @@ def test_a_shard_is_finished_while_the_next_is_computed(
 def test_an_error_while_records_are_finished_fails_that_shard_alone(
     bench: Workbench,
     pool: ShardPool,
-    prepared: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])

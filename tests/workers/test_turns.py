@@ -94,15 +94,6 @@ def test_a_run_that_comes_later_is_not_behind_the_messages_of_the_first(db: Data
 
 
 @pytest.mark.exhaustive
-def test_a_slow_tenant_and_a_fast_one_have_half_of_the_workers_each(db: Database) -> None:
-    slow, fast = start(db, 40), start(db, 200)
-    pool = Pool(db, 4, {slow: 40.0, fast: 2.0})
-    pool.work(fast, until=160.0)
-    in_time = sum(pool.done[run_id] * pool.seconds[run_id] for run_id in (slow, fast))
-    assert 0.45 < pool.done[fast] * 2.0 / in_time < 0.55
-
-
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("workers", [1, 4])
 def test_workers_are_divided_by_share(db: Database, workers: int) -> None:
     three, one = start(db, 100, share=3.0), start(db, 100)
@@ -160,36 +151,6 @@ def test_with_one_run_a_message_names_its_shard_and_no_other(db: Database) -> No
     assert FairTurns().order(db, "w", "gone", 2) == [("gone", 2)]
 
 
-def claim_order(fleet: CeleryFleet, first: str, second: str) -> int:
-    """Shards of the first run that were done when the second one ended."""
-    counts: list[int] = []
-
-    def over() -> bool:
-        ended = runs.progress(fleet.db, second).state == "done"
-        counts.append(runs.progress(fleet.db, first).states["done"])
-        return ended
-
-    wait_for(over, "the end of the second run")
-    return counts[-1]
-
-
-@pytest.mark.exhaustive
-def test_a_run_that_comes_later_ends_long_before_a_large_one(
-    tmp_path: Path, redis_url: str
-) -> None:
-    with celery_fleet(redis_url, tmp_path) as fleet:
-        large = fleet.submit("large", items=240, shard_size=1)
-        small = fleet.submit("small", items=6, shard_size=1)
-        with fleet.worker():
-            done = claim_order(fleet, large, small)
-            run_here(fleet.env, tmp_path, "pause", large)
-        state = runs.progress(fleet.db, large)
-        assert done <= 40, "messages of the large run served the small one"
-        assert state.paused
-        assert state.states["running"] == 0, "what was in hand is finished"
-        assert state.states["queued"] > 0
-
-
 @pytest.mark.exhaustive
 def test_a_run_below_its_cap_goes_on_without_a_sweep(tmp_path: Path, redis_url: str) -> None:
     """Messages that came while the cap was reached are gone; the end of a shard sends another."""
@@ -198,6 +159,17 @@ def test_a_run_below_its_cap_goes_on_without_a_sweep(tmp_path: Path, redis_url: 
         with fleet.worker():
             wait_for(lambda: runs.progress(fleet.db, run_id).state == "done", "the end")
         assert queueing.change(fleet.db, run_id) is None
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_is_paused_keeps_what_is_in_hand(tmp_path: Path, redis_url: str) -> None:
+    with celery_fleet(redis_url, tmp_path) as fleet:
+        run_id = fleet.submit(items=240, shard_size=1)
+        with fleet.worker():
+            wait_for(lambda: runs.progress(fleet.db, run_id).states["done"], "the first shards")
+            run_here(fleet.env, tmp_path, "pause", run_id)
+        state = runs.progress(fleet.db, run_id)
+        assert state.paused and state.states["running"] == 0 and state.states["queued"]
 
 
 @pytest.fixture(params=["redis_url", "amqp_url"])
@@ -279,7 +251,7 @@ def test_a_rate_limit_holds(url: str, tmp_path: Path) -> None:
         run_id = fleet.submit(items=32, shard_size=8, evaluation={"items": 0})
         purge(fleet, run_id)
         with fleet.watching(), fleet.worker():
-            fleet.app.control.rate_limit(TASK, "20/m", reply=True, timeout=10)
+            fleet.app.control.rate_limit(TASK, "60/m", reply=True, timeout=10)
             begun = time.monotonic()
             for index in range(4):
                 send(fleet, run_id, index)
@@ -287,8 +259,8 @@ def test_a_rate_limit_holds(url: str, tmp_path: Path) -> None:
             took = time.monotonic() - begun
             wait_for(lambda: len(fleet.of_type("task-succeeded")) == 4, "all events")
         starts = sorted(one["timestamp"] for one in fleet.of_type("task-started"))
-        assert took > 8.5, "three pauses of three seconds"
-        assert all(later - earlier > 2.5 for earlier, later in itertools.pairwise(starts))
+        assert took > 2.8, "three pauses of a second"
+        assert all(later - earlier > 0.8 for earlier, later in itertools.pairwise(starts))
 
 
 #: commands that are let through, with the arguments that could do most harm

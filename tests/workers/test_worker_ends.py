@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from learned_audits import explainer_for, learned
-from short_lives import deaf, hangs_up, misses_its_database, patient, quits, refuses
+from short_lives import deaf, hangs_up, misses_its_database, patient, refuses
 from sqlalchemy import text
 from store_samples import claimable, make_plan, make_shards
 from tiny_audit import make_audit
@@ -30,7 +30,7 @@ from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import ModelRef
-from workers import supervisor
+from workers import idle_watch, supervisor
 from workers.claim_to_commit import Workbench
 from workers.device_worker import WorkerOptions
 from workers.heartbeat import worker_prefix
@@ -137,12 +137,6 @@ def test_a_second_signal_kills(settings: Settings) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_worker_that_ends_by_itself_is_replaced_at_once(settings: Settings) -> None:
-    with meanwhile(until(lambda: len(lives(settings)) >= 3), send(signal.SIGTERM)):
-        assert supervise(settings, options_per_device("cpu", WorkerOptions()), work=quits) == 0
-
-
-@pytest.mark.exhaustive
 def test_pauses_grow_where_it_dies_at_once(
     settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,21 +206,34 @@ def test_a_signal_meanwhile_is_no_success(
         assert supervise(settings, crew, work=misses_its_database) == code
 
 
-def ends(**changed: Any) -> list[int]:
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """The statuses that a watch of half a second of patience ends its worker with in a second."""
-    found: list[int] = []
-    quiet: dict[str, Callable[[], object]] = {
-        "in_hand": lambda: False,
-        "connected": lambda: True,
-        "waits": lambda: False,
-        "sweep": lambda: None,
-    }
-    times = {"linger": 0.1, "every": 0.02, "patience": 0.5}
-    watch = IdleWatch(end=found.append, **{**quiet, **times, **changed})
-    watch.start()
-    time.sleep(1.0)
-    watch.stop()
-    return found
+    now = [0.0]
+    monkeypatch.setattr(idle_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def passes(seconds: float) -> bool:
+        now[0] += seconds
+        return now[0] > 1.0
+
+    def play(**changed: Any) -> list[int]:
+        found: list[int] = []
+        quiet: dict[str, Callable[[], object]] = {
+            "in_hand": lambda: False,
+            "waits": lambda: False,
+            "sweep": lambda: None,
+        }
+        back = changed.pop("back", 0.0)
+        quiet["connected"] = lambda: now[0] >= back
+        times = {"linger": 0.1, "every": 0.02, "patience": 0.5}
+        watch = IdleWatch(end=found.append, **{**quiet, **times, **changed})
+        watch._over = SimpleNamespace(wait=passes, set=lambda: None)  # type: ignore[assignment]
+        watch.start()
+        watch.stop()
+        now[0] = 0.0
+        return found
+
+    return play
 
 
 def fails(error: Exception) -> Callable[[], object]:
@@ -237,25 +244,21 @@ def fails(error: Exception) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize(
-    "away",
+    ("seen", "statuses"),
     [
-        {"connected": lambda: False},
-        {"waits": fails(DatabaseError("away"))},
-        {"waits": lambda: True, "sweep": fails(BrokerError("away"))},
+        ({"connected": lambda: False}, [EXIT_AWAY]),
+        ({"waits": fails(DatabaseError("away"))}, [EXIT_AWAY]),
+        ({"waits": lambda: True, "sweep": fails(BrokerError("away"))}, [EXIT_AWAY]),
+        ({"back": 0.3}, [EXIT_IDLE]),
+        ({"in_hand": lambda: True, "connected": lambda: False}, []),
+        ({"waits": lambda: True}, []),
     ],
+    ids=["no broker", "no database", "no sweep", "one that comes back", "a task", "a shard waits"],
 )
-def test_a_server_that_stays_away_ends_the_worker_with_4(away: dict[str, Any]) -> None:
-    assert ends(**away) == [EXIT_AWAY]
-
-
-def test_one_that_comes_back_does_not() -> None:
-    begun = time.monotonic()
-    assert ends(connected=lambda: time.monotonic() - begun > 0.3) == [EXIT_IDLE]
-
-
-def test_a_worker_with_work_stays() -> None:
-    assert ends(in_hand=lambda: True, connected=lambda: False) == []
-    assert ends(waits=lambda: True) == []
+def test_a_worker_ends_where_nothing_waits_or_a_server_stays_away(
+    ends: Callable[..., list[int]], seen: dict[str, Any], statuses: list[int]
+) -> None:
+    assert ends(**seen) == statuses
 
 
 def make(folder: Path, seed: int) -> ModelRef:

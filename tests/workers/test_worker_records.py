@@ -13,18 +13,17 @@ from collections.abc import Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
+from local_receivers import WebReceiver, web_receiver
 from poisonous_encoders import Poisonous
 from short_lives import log_what_is_known
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
-from orchestrator.plan import Prepared, prepare_audit
+from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import DatabaseError
 from transexplain.models.loaded_model import Encoded
@@ -40,6 +39,8 @@ from workers.heartbeat import LeaseKeeper
 from workers.work_meter import WorkMeter, checks, in_hand
 
 ABOUT = ("run", "shard", "attempt", "worker")
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+SECRET = "Zanzibar-4711"
 
 
 class Written:
@@ -81,15 +82,20 @@ def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
+    """An audit of which one text is a secret."""
     folder = tmp_path_factory.mktemp("audit")
     spec = load_spec(make_audit(folder, evaluation={"items": 0}))
+    path = folder / "texts.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[3] = f'{{"text": "{SECRET} film", "label": "good"}}'
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
 
 
 @pytest.mark.exhaustive
 def test_all_threads_of_a_run_name_the_shard(
-    db: Database, prepared: Prepared, written: Written, monkeypatch: pytest.MonkeyPatch
+    db: Database, prepared: PreparedAudit, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from transexplain.explaining import item_loop, reading
 
@@ -117,7 +123,7 @@ def test_all_threads_of_a_run_name_the_shard(
 
 
 def test_a_keeper_that_cannot_renew_says_so_by_its_shard(
-    db: Database, prepared: Prepared, written: Written, monkeypatch: pytest.MonkeyPatch
+    db: Database, prepared: PreparedAudit, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     answers: list[bool | Exception] = [DatabaseError("it is away"), ValueError("secret"), False]
@@ -162,11 +168,9 @@ class Telling(Poisonous):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "written", [pytest.param("text", marks=pytest.mark.exhaustive), "json"], indirect=True
-)
+@pytest.mark.parametrize("written", ["json"], indirect=True)
 def test_processes_that_read_name_the_shard(
-    db: Database, prepared: Prepared, written: Written, tmp_path: Path
+    db: Database, prepared: PreparedAudit, written: Written, tmp_path: Path
 ) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     bench = Workbench(db=db, settings=Settings(host_processes=1), name="reads")
@@ -212,7 +216,7 @@ def test_lines_of_celery_name_the_shard_of_their_task(written: Written) -> None:
 
 
 def test_a_task_keeps_its_fields_until_celery_has_reported_it(
-    db: Database, prepared: Prepared, written: Written
+    db: Database, prepared: PreparedAudit, written: Written
 ) -> None:
     run_id = runs.create(db, prepared.plan, prepared.shards)
     bench = Workbench(db=db, settings=Settings(), name="w")
@@ -259,7 +263,7 @@ def test_the_last_line_of_a_process_that_hangs_is_a_line_of_its_log(
 
 
 def test_a_shard_leaves_no_fields_to_the_next(
-    db: Database, prepared: Prepared, written: Written
+    db: Database, prepared: PreparedAudit, written: Written
 ) -> None:
     logs.begin(run="old", shard=1, attempt=3)
     bench = Workbench(db=db, settings=Settings(), name="w")
@@ -270,80 +274,36 @@ def test_a_shard_leaves_no_fields_to_the_next(
     logs.begin()
 
 
-ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-SECRET = "Zanzibar-4711"
+def resources(receiver: WebReceiver) -> list[Any]:
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    assert {path for path, _, _ in receiver.posts} == {"/v1/traces"}
+    found = [ExportTraceServiceRequest.FromString(body) for _, _, body in receiver.posts]
+    return [one for request in found for one in request.resource_spans]
 
 
-class Receiver:
-    """An OTLP receiver over HTTP: what it was sent, as it was sent."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        bodies = self.bodies
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                assert self.path == "/v1/traces"
-                bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
-                self.send_response(200)
-                self.send_header("Content-Type", "application/x-protobuf")
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = Thread(target=self._server.serve_forever, args=(0.05,))
-        self._thread.start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def resources(self) -> list[Any]:
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-            ExportTraceServiceRequest,
-        )
-
-        found = [ExportTraceServiceRequest.FromString(body) for body in self.bodies]
-        return [one for request in found for one in request.resource_spans]
-
-    def spans(self) -> list[Any]:
-        return [s for r in self.resources() for scope in r.scope_spans for s in scope.spans]
+def spans_of(receiver: WebReceiver) -> list[Any]:
+    return [s for r in resources(receiver) for scope in r.scope_spans for s in scope.spans]
 
 
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebReceiver]:
+    """An OTLP receiver over HTTP."""
     pytest.importorskip("opentelemetry.sdk")
-    found = Receiver()
-    monkeypatch.setenv(ENDPOINT, found.url)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-    monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
-    try:
-        yield found
-    finally:
-        if tracing._tracing.provider is not None:
-            tracing._tracing.provider.shutdown()
-        found.close()
+    with web_receiver() as found:
+        monkeypatch.setenv(ENDPOINT, found.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
+        monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
+        try:
+            yield found
+        finally:
+            if tracing._tracing.provider is not None:
+                tracing._tracing.provider.shutdown()
 
 
-@pytest.fixture(scope="module")
-def with_a_secret(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
-    folder = tmp_path_factory.mktemp("audit")
-    spec = load_spec(make_audit(folder, evaluation={"items": 0}, shard_size=20))
-    path = folder / "texts.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    lines[3] = f'{{"text": "{SECRET} film", "label": "good"}}'
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
-
-
-def bench_of(db: Database, with_a_secret: Prepared, **more: Any) -> Workbench:
+def bench_of(db: Database, prepared: PreparedAudit, **more: Any) -> Workbench:
     bench = Workbench(db=db, settings=Settings(**more), name="worker-1")
-    bench.models.put(with_a_secret.plan.model, with_a_secret.model)
+    bench.models.put(prepared.plan.model, prepared.model)
     return bench
 
 
@@ -357,13 +317,13 @@ def attributes(span: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("processes", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_shard_is_one_trace_from_claim_to_commit(
-    db: Database, with_a_secret: Prepared, receiver: Receiver, processes: int
+    db: Database, prepared: PreparedAudit, receiver: WebReceiver, processes: int
 ) -> None:
-    run_id = runs.create(db, with_a_secret.plan, with_a_secret.shards)
-    bench = bench_of(db, with_a_secret, host_processes=processes)
+    run_id = runs.create(db, prepared.plan, prepared.shards[:2])
+    bench = bench_of(db, prepared, host_processes=processes)
     assert [bench.work(run_id) for _ in range(3)] == ["done", "done", "nothing"]
     bench.close()
-    spans = receiver.spans()
+    spans = spans_of(receiver)
     roots = [one for one in spans if one.name == "shard"]
     assert len(roots) == 2 and not any(one.parent_span_id for one in roots)
     assert len({one.trace_id for one in spans}) == 2, "one for each shard, none for no claim"
@@ -377,7 +337,7 @@ def test_a_shard_is_one_trace_from_claim_to_commit(
         index = found.pop("shard")
         assert index in (0, 1)
         assert found == {
-            "run": run_id, "attempt": 1, "worker": "worker-1", "device": "cpu", "items": 20,
+            "run": run_id, "attempt": 1, "worker": "worker-1", "device": "cpu", "items": 8,
             "end": "done",
         }  # fmt: skip
         by_id = {one.span_id: one for one in mine}
@@ -390,11 +350,11 @@ def test_a_shard_is_one_trace_from_claim_to_commit(
             if one.name == "batch":
                 explained += attributes(one)["items"]
                 assert by_id[one.parent_span_id].name == "explain"
-        assert explained == 20
-        assert sum(attributes(one)["items"] for one in mine if one.name == "read") == 20
+        assert explained == 8
+        assert sum(attributes(one)["items"] for one in mine if one.name == "read") == 8
     (service,) = {
         value.value.string_value
-        for one in receiver.resources()
+        for one in resources(receiver)
         for value in one.resource.attributes
         if value.key == "service.name"
     }
@@ -402,10 +362,10 @@ def test_a_shard_is_one_trace_from_claim_to_commit(
 
 
 def test_no_text_of_an_item_is_sent_even_where_one_is_the_reason_of_a_failure(
-    db: Database, with_a_secret: Prepared, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    db: Database, prepared: PreparedAudit, receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(db, with_a_secret.plan, with_a_secret.shards)
-    bench = bench_of(db, with_a_secret)
+    run_id = runs.create(db, prepared.plan, prepared.shards[:2])
+    bench = bench_of(db, prepared)
     assert bench.work(run_id, 0) == "done"
 
     def refuses(*_: object, **__: object) -> None:
@@ -416,9 +376,9 @@ def test_no_text_of_an_item_is_sent_even_where_one_is_the_reason_of_a_failure(
     bench.close()
     assert SECRET in str(shards.list_shards(db, run_id)[1].error), "the store has it"
     words = {SECRET, "unbelievably", "so-so"}
-    for body in receiver.bodies:
+    for _, _, body in receiver.posts:
         assert not [word for word in words if word.encode() in body]
-    failed = [one for one in receiver.spans() if one.status.code == 2]
+    failed = [one for one in spans_of(receiver) if one.status.code == 2]
     assert {one.name for one in failed} == {"shard", "explain"}
     assert not any(one.status.message or one.events for one in failed)
     (root,) = [one for one in failed if one.name == "shard"]
@@ -445,12 +405,12 @@ def test_the_standard_variables_switch_it(variables: dict[str, str], wanted: boo
 
 @pytest.mark.exhaustive
 def test_without_an_endpoint_nothing_is_made_or_imported(
-    db: Database, with_a_secret: Prepared, monkeypatch: pytest.MonkeyPatch
+    db: Database, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(ENDPOINT, raising=False)
     monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
-    run_id = runs.create(db, with_a_secret.plan, with_a_secret.shards[:1])
-    bench = bench_of(db, with_a_secret)
+    run_id = runs.create(db, prepared.plan, prepared.shards[:1])
+    bench = bench_of(db, prepared)
     assert bench.work(run_id) == "done"
     bench.close()
     assert not tracing.is_on() and tracing._tracing.provider is None
@@ -466,15 +426,15 @@ def test_without_an_endpoint_nothing_is_made_or_imported(
 
 def test_without_the_extra_there_is_a_warning_and_work_goes_on(
     db: Database,
-    with_a_secret: Prepared,
+    prepared: PreparedAudit,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
     monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    run_id = runs.create(db, with_a_secret.plan, with_a_secret.shards)
-    bench = bench_of(db, with_a_secret)
+    run_id = runs.create(db, prepared.plan, prepared.shards[:2])
+    bench = bench_of(db, prepared)
     assert [bench.work(run_id) for _ in range(2)] == ["done", "done"]
     warned = [one for one in caplog.records if "'.[tracing]'" in one.getMessage()]
     assert len(warned) == 1
@@ -552,7 +512,7 @@ def explained(meter: WorkMeter, clock: Clock, run: str, items: int = 2) -> None:
 def test_a_device_waits_for_what_goes_on_beside_it(clock: Clock) -> None:
     meter = WorkMeter()
     clock.now += 1000.0
-    with meter.loading():
+    with meter.beside("loading"):
         clock.now += 7.0
     explained(meter, clock, "run")
     found = meter.device_seconds()
@@ -564,7 +524,7 @@ def test_a_device_waits_for_what_goes_on_beside_it(clock: Clock) -> None:
         "commit": 0.0,
         "no_work": 0.0,
     }, "what passed before there was work is nobody's"
-    with meter.committing():
+    with meter.beside("commit"):
         clock.now += 2.0
     clock.now += 5.0
     explained(meter, clock, "run")
@@ -576,7 +536,7 @@ def test_what_goes_on_beside_a_busy_device_is_not_waited_for(clock: Clock) -> No
     meter = WorkMeter()
     meter.shard_begun("run")
     meter.batch_started(1)
-    with meter.committing(), meter.loading():
+    with meter.beside("commit"), meter.beside("loading"):
         clock.now += 4.0
     assert meter.device_seconds() == {"busy": 4.0, **dict.fromkeys(STAGES, 0.0), "no_work": 0.0}
 
@@ -585,13 +545,13 @@ def test_a_shard_that_is_prepared_is_waited_for_by_an_idle_device_alone(clock: C
     meter = WorkMeter()
     explained(meter, clock, "run")
     meter.device_seconds()
-    with meter.preparing():
+    with meter.beside("reading"):
         clock.now += 3.0
     meter.shard_begun("run")
     meter.batch_started(1)
 
     def prepares() -> None:
-        with meter.preparing(), meter.reading():
+        with meter.beside("reading"), meter.reading():
             clock.now += 4.0
 
     other = threading.Thread(target=prepares)
@@ -605,7 +565,7 @@ def test_what_passes_between_two_runs_is_of_neither(clock: Clock) -> None:
     meter = WorkMeter()
     explained(meter, clock, "one")
     meter.device_seconds()
-    with meter.committing():
+    with meter.beside("commit"):
         clock.now += 2.0
     clock.now += 3600.0
     explained(meter, clock, "other")

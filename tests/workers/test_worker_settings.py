@@ -30,8 +30,7 @@ from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
-from transexplain.text.addresses import shown_url
-from workers.app import PERIODIC, make_app
+from workers.app import make_app
 from workers.beat import PeriodicScheduler, PeriodicTask, register
 from workers.claim_to_commit import Workbench
 from workers.message_guard import TASK
@@ -70,12 +69,6 @@ def test_a_module_of_settings_is_read_but_for_what_keeps_messages_safe(
     assert app.conf.broker_url == redis_url
 
 
-def test_a_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CELERY_CONFIG_MODULE", "no_such_module")
-    with pytest.raises(ConfigurationError, match="CELERY_CONFIG_MODULE=no_such_module"):
-        make_app(Settings())
-
-
 def test_a_later_run_with_a_higher_priority_goes_first_on_redis(
     app: Celery, redis_url: str
 ) -> None:
@@ -100,14 +93,6 @@ def test_a_later_run_with_a_higher_priority_goes_first_on_redis(
             while len(taken) < 4 and time.monotonic() < until:
                 connection.drain_events(timeout=5)
     assert taken == ["urgent", "urgent", "bulk", "bulk"]
-
-
-def test_tick_and_sweep_are_in_the_schedule_of_beat() -> None:
-    schedule = make_app(Settings()).conf.beat_schedule
-    assert {name: one["task"] for name, one in schedule.items()} == {
-        name: name for name in PERIODIC
-    }
-    assert PERIODIC.keys() == {"transexplain.tick", "transexplain.sweep"}
 
 
 def test_beat_carries_out_the_tasks_of_its_schedule(caplog: pytest.LogCaptureFixture) -> None:
@@ -184,19 +169,6 @@ def test_what_cannot_be_read_is_named(
     monkeypatch.setenv(f"TRANSEXPLAIN_{name}", value)
     with pytest.raises(ConfigurationError, match=f"TRANSEXPLAIN_{name}='{value}'"):
         Settings.from_environment()
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("redis://:pw@host:1/0", "redis://:***@host:1/0"),
-        ("amqps://u:p%40w@a.b/v", "amqps://u:***@a.b/v"),
-        ("redis://host/0?password=pw&x=1", "redis://host/0?password=***&***"),
-        ("redis://host/0", "redis://host/0"),
-    ],
-)
-def test_no_password_is_shown(url: str, shown: str) -> None:
-    assert shown_url(url) == shown
 
 
 def test_a_plan_names_its_queue_and_workers_listen_where_they_can_serve(tmp_path: Path) -> None:

@@ -183,6 +183,22 @@ def test_a_hang_is_found_right_after_the_deadline(clock: Clock, store: Store) ->
     assert held.lost
 
 
+def test_a_hang_before_the_first_batch_suspects_no_item(clock: Clock, store: Store) -> None:
+    printed: list[str] = []
+    keeper(lease_seconds=1e4, item_deadline=5.0, printed=printed)
+    clock.run(until=1e4)
+    cause = "attempt 1: it hung, no progress within 900 seconds"
+    assert store.requested == [(900.01, "hang", (), cause, "")]
+    assert "work outside a batch" in printed[0]
+
+
+def test_a_note_tells_that_the_lease_is_gone(clock: Clock, store: Store) -> None:
+    held = keeper()
+    store.held = False
+    held.batch_started(["a"])
+    assert held.lost
+
+
 def test_a_hang_ends_the_process_even_where_it_cannot_be_written_down(
     clock: Clock, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,14 +6,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from transexplain.analysis.groups.entity_finder import TOGETHER
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
-from transexplain.auditing.shard_controls import ExactMethodCheck, ShardControls
 from transexplain.auditing.shard_mentions import MentionCounter
-from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.data.shard_reader import read_shard
-from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
 from transexplain.evaluating.metrics.map_metrics import sensitivity_between
 from transexplain.explaining import Explained, Request, Stopped, explain_items
@@ -27,6 +25,10 @@ from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AT_POSITIONS, AuditPlan, Shard, ShardResult
 from transexplain.types.scores import MetricScore
 from transexplain.types.targets import parse_target
+
+if TYPE_CHECKING:
+    from transexplain.auditing.shard_controls import ExactMethodCheck, ShardControls
+    from transexplain.data.attribution_files import GivenItem
 
 #: items of every shard that class sensitivity is measured on
 SENSITIVITY_SAMPLE = 2
@@ -103,7 +105,10 @@ class StagedShard:
         def finished() -> ShardResult:
             with few_collections():
                 taken()
-                result = gathered.result(self._shard, sensitivities, controls, seconds)
+                for value in sensitivities:
+                    gathered.aggregate.add_sensitivity(value)
+                gathered.aggregate.checked.merge(controls)
+                result = gathered.result(self._shard, seconds)
             return replace(result, scores=scores, steps=steps)
 
         return finished
@@ -115,15 +120,21 @@ _COUNTED_TOGETHER = 1024  #: items
 class _Gathered:
     """The records of a shard's items, and their totals."""
 
-    def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
-        self.aggregate = ShardAggregate.of(plan)
+    def __init__(self, plan: AuditPlan, model: LoadedModel | None) -> None:
+        """`model`: None where attributions are there already."""
+        self.aggregate = ShardAggregate() if model is None else ShardAggregate.of(plan)
         self.outcomes: list[ItemOutcome] = []
         self.attributions: list[Attribution] = []
         self.failures: list[ItemFailure] = []
         self.mentions: list[Mention] = []
-        self.checks = ShardControls(plan, plan.check, model) if plan.check else None
-        self.exact = ExactMethodCheck(plan, plan.exact, model) if plan.exact else None
-        self.evaluation = Evaluation.from_plan(plan) if plan.evaluation else None
+        self.checks: ShardControls | None = None
+        self.exact: ExactMethodCheck | None = None
+        if model and (plan.check or plan.exact):
+            from transexplain.auditing import shard_controls as measured
+
+            self.checks = measured.ShardControls(plan, plan.check, model) if plan.check else None
+            self.exact = measured.ExactMethodCheck(plan, plan.exact, model) if plan.exact else None
+        self.evaluation = Evaluation.from_plan(plan) if model and plan.evaluation else None
         self.drawn: list[Item] = []  #: the first of the shard, for class sensitivity
         self.measured: list[Item] = []  #: once more, by the metrics
         self._mention_counter = MentionCounter(plan) if plan.groups else None
@@ -150,19 +161,10 @@ class _Gathered:
             results.exact = self.exact.measure(observer, alone)
         return results
 
-    def result(
-        self,
-        shard: Shard,
-        sensitivities: Sequence[float],
-        controls: ControlResults,
-        seconds: float,
-    ) -> ShardResult:
-        """Return what is known of a shard after its last item was added."""
+    def result(self, shard: Shard, seconds: float) -> ShardResult:
+        """The result of a shard after its last item was added."""
         self._take_waiting()
         self._count()
-        for value in sensitivities:
-            self.aggregate.add_sensitivity(value)
-        self.aggregate.checked.merge(controls)
         return ShardResult(
             shard=shard,
             outcomes=tuple(self.outcomes),
@@ -223,6 +225,8 @@ def evaluate_shard(
 
     Raises as `explain_shard`.
     """
+    from transexplain.evaluating.evaluate_items import evaluate_items
+
     begun = time.perf_counter()
     aggregate = ShardAggregate()
     evaluation = Evaluation.from_plan(plan)
@@ -259,6 +263,8 @@ def _scores(
     """The scores of the sampled items; these are done already, so this finishes none."""
     if gathered.evaluation is None:
         return
+    from transexplain.evaluating.evaluate_items import evaluate_items
+
     watch = Heartbeat(observer)
     for end in evaluate_items(
         model, gathered.measured, gathered.evaluation, observer=watch, alone=caution.alone
@@ -287,7 +293,7 @@ def import_shard(
     shard: Shard,
     *,
     observer: Observer,
-    items: Iterable[GivenItem | ItemFailure] | None = None,
+    items: "Iterable[GivenItem | ItemFailure] | None" = None,
 ) -> ShardResult:
     """Return the result of `explain_shard` from attributions that are there already.
 
@@ -297,44 +303,26 @@ def import_shard(
         Stopped: the observer requested a stop; nothing of the shard is returned.
         DataSourceError: the snapshot is missing or not the one of the plan.
     """
-    begun = time.perf_counter()
-    aggregate = ShardAggregate()
-    counter = MentionCounter(plan) if plan.groups else None
-    outcomes: list[ItemOutcome] = []
-    attributions: list[Attribution] = []
-    failures: list[ItemFailure] = []
-    mentions: list[Mention] = []
+    from transexplain.data.attribution_files import read_attributions
+
+    begun, gathered = time.perf_counter(), _Gathered(plan, None)
     stream = iter(read_attributions(plan, shard) if items is None else items)
     while some := list(islice(stream, TOGETHER)):
         if observer.should_stop():
             raise Stopped
         observer.batch_started([_id_of(item) for item in some])
-        ends = [_explained(item) for item in some]
-        for end in counter.read(ends) if counter is not None else ends:
-            failures += [end.failure] if end.failure is not None else []
-            if end.outcome is not None:
-                outcomes.append(end.outcome)
-                attributions += end.attributions
-                if counter is not None:
-                    mentions += counter.of(end, aggregate)[1]
+        for item in some:
+            gathered.add(_explained(item))
         observer.item_done(*map(_id_of, some))
-    aggregate.add_all(outcomes, attributions)
-    return ShardResult(
-        shard=shard,
-        outcomes=tuple(outcomes),
-        attributions=tuple(attributions),
-        failures=tuple(failures),
-        mentions=tuple(mentions),
-        aggregate=aggregate.to_json(),
-        seconds=time.perf_counter() - begun,
-    )
+    return gathered.result(shard, time.perf_counter() - begun)
 
 
-def _explained(item: GivenItem | ItemFailure) -> Explained:
-    if isinstance(item, ItemFailure):
-        return Explained(item=None, failure=item)
-    return Explained(item=item.item, outcome=item.outcome, attributions=item.attributions)
+def _explained(end: "GivenItem | ItemFailure") -> Explained:
+    if isinstance(end, ItemFailure):
+        return Explained(item=None, failure=end)
+    item, outcome, attributions = end
+    return Explained(item=item, outcome=outcome, attributions=attributions)
 
 
-def _id_of(item: GivenItem | ItemFailure) -> str:
-    return item.item_id if isinstance(item, ItemFailure) else item.item.id
+def _id_of(end: "GivenItem | ItemFailure") -> str:
+    return end.item_id if isinstance(end, ItemFailure) else end[0].id

@@ -15,7 +15,7 @@ from transexplain.analysis.groups.lexicon import Partners
 from transexplain.analysis.groups.mention_ablation import MentionAblation
 from transexplain.analysis.groups.mention_coverage import PARTNERS, TITLES, WORDS, is_candidate
 from transexplain.analysis.groups.mention_matching import Match, mentions_of
-from transexplain.analysis.groups.word_pieces import Piece, pieces
+from transexplain.analysis.groups.word_pieces import WordPiece, pieces
 from transexplain.explaining import Explained, Request
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import generator, row_number
@@ -33,16 +33,31 @@ _Drawn = tuple[str, str, tuple[str, ...]]  #: group, entity and its terms
 
 
 @dataclass(frozen=True, slots=True)
-class _SwappedItem:
-    """An item with another name in it, and whose name that is."""
+class _ChangedItem:
+    """An item with another name or without a word, and whose name or word that is."""
 
     done: Explained
-    item: Item  #: with that name
+    item: Item  #: changed
     group: str
     entity: str
 
 
-class SwapCheck:
+class _Answering:
+    """Answers of a plan to texts that were changed."""
+
+    def __init__(self, plan: AuditPlan) -> None:
+        self._slice, self._answers = plan.slice, answers_of(plan)
+
+    def _answered(
+        self, done: Explained, end: Explained, group: str, entity: str, *, own: bool
+    ) -> Observation:
+        assert done.item is not None and end.outcome is not None  # both were explained
+        return observation(
+            done.item, end.outcome, self._answers, self._slice, group=group, entity=entity, own=own
+        )
+
+
+class SwapCheck(_Answering):
     """The swaps of one shard: noted while it is explained, answered when it is done.
 
     A text is sampled by its row, with a chance that depends on its group. It is read with `NAMES`
@@ -59,12 +74,12 @@ class SwapCheck:
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
-        self._check, self._answers = check, answers_of(plan)
-        self._slice = plan.slice
-        self._lexicons = {group.name: _Lexicon(group, check.counts) for group in plan.groups}
+        super().__init__(plan)
+        self._check = check
+        self._lexicons = {group.name: _GroupNames(group, check.counts) for group in plan.groups}
         self._against = compared_with(plan.reference, self._lexicons)
         self._partners = Partners(plan.pairs, folded=plan.matching.match == "folded")
-        self._swapped: list[_SwappedItem] = []
+        self._swapped: list[_ChangedItem] = []
         self._own: list[Observation] = []
         self.unpaired: Counts[str] = Counts()  #: see `ControlResults`
 
@@ -101,10 +116,10 @@ class SwapCheck:
         ]
         if not any(group != match.group for group, _, _ in replacements):
             return
-        self._own.append(self._observed(done, done, match.group, match.entity, own=True))
+        self._own.append(self._answered(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
             changed = edited_item(item, _swaps(same, terms, self._lexicons[group]))
-            self._swapped.append(_SwappedItem(done, changed, group, entity))
+            self._swapped.append(_ChangedItem(done, changed, group, entity))
 
     def _partner(self, match: Match, text: str) -> str | None:
         """The word that takes its place, where a group that it is compared with has it."""
@@ -143,12 +158,12 @@ class SwapCheck:
         if not names:
             word = partners[match] or ""
             home = self._lexicons[homes[0]].named(word)
-            swapped = [_SwappedItem(done, edited_item(item, edits), homes[0], home)]
+            swapped = [_ChangedItem(done, edited_item(item, edits), homes[0], home)]
         else:
             of_name = next(place for place, word in partners.items() if word is None)
             ways = (([group], (), NAMES - 1), (homes[:1], edits, NAMES))
             swapped = [
-                _SwappedItem(done, self._renamed(item, partners, drawn, of), *drawn[0][:2])
+                _ChangedItem(done, self._renamed(item, partners, drawn, of), *drawn[0][:2])
                 for groups, of, count in ways
                 for drawn in self._sets(groups, count, list(names), of_name, random)
             ]
@@ -156,7 +171,7 @@ class SwapCheck:
             self.unpaired.add(group)
             return
         entity = next(iter(names), match.entity)
-        self._own.append(self._observed(done, done, group, entity, own=True))
+        self._own.append(self._answered(done, done, group, entity, own=True))
         self._swapped += swapped
 
     def _sets(
@@ -212,15 +227,7 @@ class SwapCheck:
         yield from self._own
         for swapped, end in zip(self._swapped, ends, strict=True):
             if end.outcome is not None:
-                yield self._observed(swapped.done, end, swapped.group, swapped.entity, own=False)
-
-    def _observed(
-        self, done: Explained, end: Explained, group: str, entity: str, *, own: bool
-    ) -> Observation:
-        assert done.item is not None and end.outcome is not None  # both were explained
-        return observation(
-            done.item, end.outcome, self._answers, self._slice, group=group, entity=entity, own=own
-        )
+                yield self._answered(swapped.done, end, swapped.group, swapped.entity, own=False)
 
     def _drawn(
         self,
@@ -290,7 +297,7 @@ def observation(
     )
 
 
-class _Lexicon:
+class _GroupNames:
     """The names of one group, with the form of what they replace (capitals, plural)."""
 
     def __init__(self, group: EntityGroup, counts: Mapping[str, int]) -> None:
@@ -331,7 +338,7 @@ def edited_item(item: Item, edits: Iterable[Edit]) -> Item:
     return replace(item, content=content, second_at=second_at)
 
 
-def _swaps(matches: Sequence[Match], terms: Sequence[str], lexicon: _Lexicon) -> Iterator[Edit]:
+def _swaps(matches: Sequence[Match], terms: Sequence[str], lexicon: _GroupNames) -> Iterator[Edit]:
     """Edits that replace every match by a term, in the capitals of the match."""
     for match in matches:
         term = next((form for form in terms if lexicon.agrees(form, match.surface)), terms[0])
@@ -455,16 +462,7 @@ def _joined(left: str, right: str) -> str:
 _SEED = 0x43616E64  #: added to the seed, so that other samples do not take the same items
 
 
-@dataclass(frozen=True, slots=True)
-class _TriedItem:
-    """An item with a candidate, and the item without it."""
-
-    done: Explained
-    item: Item
-    candidate: CandidateWord
-
-
-class CandidateCheck:
+class CandidateCheck(_Answering):
     """The candidates of one shard: noted while it is explained, answered when it is done.
 
     A pronoun or title is tried in texts that mention its group, a spelling in all texts that have
@@ -472,10 +470,11 @@ class CandidateCheck:
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
-        self._check, self._slice, self._answers = check, plan.slice, answers_of(plan)
+        super().__init__(plan)
+        self._check = check
         self._swaps = SwapCheck(plan, check)
         self._partners = Partners(PARTNERS)
-        self._tried: list[_TriedItem] = []
+        self._tried: list[_ChangedItem] = []
 
     def consider(self, done: Explained, matches: Sequence[Match]) -> None:
         """Note an item for each candidate that it is sampled for."""
@@ -493,9 +492,11 @@ class CandidateCheck:
                 continue
             changed = self._changed(item, candidate, read)
             if changed is not None and any(letter.isalnum() for letter in changed.content):
-                self._tried.append(_TriedItem(done, changed, candidate))
+                self._tried.append(_ChangedItem(done, changed, candidate.group, candidate.word))
 
-    def _changed(self, item: Item, candidate: CandidateWord, read: Sequence[Piece]) -> Item | None:
+    def _changed(
+        self, item: Item, candidate: CandidateWord, read: Sequence[WordPiece]
+    ) -> Item | None:
         """The item with other words in the candidate's places, or without it; None: it has none."""
         text, word = item.content, candidate.word
         if candidate.entity:
@@ -530,22 +531,10 @@ class CandidateCheck:
         for tried, end in zip(self._tried, ends, strict=True):
             if end.outcome is not None:
                 for own, of in ((True, tried.done), (False, end)):
-                    yield self._observed(tried, of, own=own)
-
-    def _observed(self, tried: _TriedItem, end: Explained, *, own: bool) -> Observation:
-        assert tried.done.item is not None and end.outcome is not None  # both were explained
-        return observation(
-            tried.done.item,
-            end.outcome,
-            self._answers,
-            self._slice,
-            group=tried.candidate.group,
-            entity=tried.candidate.word,
-            own=own,
-        )
+                    yield self._answered(tried.done, of, tried.group, tried.entity, own=own)
 
 
-def _match(piece: Piece, text: str, stop: bool) -> Match:
+def _match(piece: WordPiece, text: str, stop: bool) -> Match:
     """The place of a piece, with the full stop of a title."""
     end = piece.end + (stop and text[piece.end : piece.end + 1] == ".")
     return Match(group="", entity="", surface="", start=piece.start, end=end)

@@ -18,7 +18,7 @@ from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
 from transexplain.data.shard_reader import StoredPicture
-from transexplain.evaluating.metrics.rationale import Region
+from transexplain.evaluating.metrics.rationale import MarkedRegion
 from transexplain.explaining import Explained
 from transexplain.models.graph_inputs import inputs_in, kept_nodes
 from transexplain.models.image_encoder import picture
@@ -83,7 +83,7 @@ _LARGEST = 512  #: pixels of a side; what is larger is blurred and in-painted at
 def region_pixels(region: Annotation, height: int, width: int) -> Inside:
     """(H, W) which pixels of a picture have their centre in a region, whatever a mask's size."""
     boxes = (region.box,) if region.box is not None else ()
-    marked = Region.of(Evidence(boxes=boxes, mask=region.mask))
+    marked = MarkedRegion.of(Evidence(boxes=boxes, mask=region.mask))
     down, across = ((np.arange(side) + 0.5) / side for side in (height, width))
     return np.asarray(marked.at(down, across), dtype=np.bool_)
 
@@ -91,7 +91,7 @@ def region_pixels(region: Annotation, height: int, width: int) -> Inside:
 def filled(picture: Pixels, inside: Inside) -> Pixels:
     """The picture with its mean colour where `inside`."""
     copy = picture.copy()
-    copy[inside] = _mean(picture)
+    copy[inside] = np.asarray(np.rint(picture.mean(axis=(0, 1))), dtype=np.uint8)
     return copy
 
 
@@ -121,18 +121,19 @@ def inpainted(picture: Pixels, inside: Inside) -> Pixels:
 WAYS: tuple[Callable[[Pixels, Inside], Pixels], ...] = (filled, blurred, inpainted)
 
 
-def _mean(picture: Pixels) -> Pixels:
-    """(3,) the mean colour."""
-    return np.asarray(np.rint(picture.mean(axis=(0, 1))), dtype=np.uint8)
-
-
 def _within(picture: Pixels, inside: Inside, change: Callable[[Pixels, Inside], Pixels]) -> Pixels:
     """The picture with `inside` taken from `change` of the part around it.
 
     The part reaches as far as the blur does, so cutting it out changes nothing. A large one is
     scaled down before and up afterwards: what hides a region has no detail to lose.
     """
-    part = _around(inside)
+    # what the blur reaches on every side
+    margin = math.ceil(4 * max(1.0, _SIGMA * math.sqrt(int(inside.sum())))) + _RADIUS
+    rows, cols = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
+    part = (
+        slice(max(0, int(rows[0]) - margin), int(rows[-1]) + 1 + margin),
+        slice(max(0, int(cols[0]) - margin), int(cols[-1]) + 1 + margin),
+    )
     pixels, where = np.ascontiguousarray(picture[part]), inside[part]
     height, width = where.shape
     scale = _LARGEST / max(height, width)
@@ -147,16 +148,6 @@ def _within(picture: Pixels, inside: Inside, change: Callable[[Pixels, Inside], 
     copy = picture.copy()
     copy[part][where] = new[where]
     return copy
-
-
-def _around(inside: Inside) -> tuple[slice, slice]:
-    """The rows and columns of a region, and on every side what its blur reaches."""
-    margin = math.ceil(4 * max(1.0, _SIGMA * math.sqrt(int(inside.sum())))) + _RADIUS
-    rows, cols = (np.flatnonzero(inside.any(axis=axis)) for axis in (1, 0))
-    return (
-        slice(max(0, int(rows[0]) - margin), int(rows[-1]) + 1 + margin),
-        slice(max(0, int(cols[0]) - margin), int(cols[-1]) + 1 + margin),
-    )
 
 
 MOST = 8  #: regions of one item; of more a random sample
@@ -275,4 +266,4 @@ def _hides(region: Annotation, grid: PatchGrid, height: int, width: int) -> bool
         return False
     evidence = Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)
     inside = region_pixels(region, height, width)
-    return bool(Region.of(evidence).share(grid).any() and inside.any() and not inside.all())
+    return bool(MarkedRegion.of(evidence).share(grid).any() and inside.any() and not inside.all())

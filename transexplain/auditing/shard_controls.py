@@ -8,7 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.prediction_powered import Agreement, ExactSample, PairedMentions
+from transexplain.analysis.groups.prediction_powered import (
+    ExactSample,
+    MethodAgreement,
+    PairedMentions,
+)
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.mention_changes import AblationCheck, CandidateCheck, SwapCheck
@@ -185,10 +189,10 @@ class ExactMethodCheck:
             )
 
 
-def _agreement(cheap: Attribution, exact: Attribution) -> Agreement:
+def _agreement(cheap: Attribution, exact: Attribution) -> MethodAgreement:
     mine, theirs = _own(cheap), _own(exact)
     size = float(np.linalg.norm(theirs))
-    return Agreement(
+    return MethodAgreement(
         item_id=cheap.item_id,
         target=cheap.target,
         class_name=cheap.class_name,
@@ -254,10 +258,12 @@ class ShardControls:
         control_results = ControlResults()
         without, other = self._ablations.items, self._swaps.items if self._swaps else []
         tried = self._candidates.items if self._candidates else []
-        forward = replace(self._request, method=self._logits_by(), targets=())
-        pictures = (
-            self._regions.items if self._regions else ()
-        )  # an iterator: pictures are large, so each is made just before its pass
+        method = self._request.method
+        if not facts_of(method.name).needs_rules:  # those cut off a final softmax
+            method = MethodSpec(name="random")
+        forward = replace(self._request, method=method, targets=())
+        # an iterator: pictures are large, so each is made just before its pass
+        pictures = self._regions.items if self._regions else ()
         changed = chain(without, other, tried, pictures)
         ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
         control_results.ablations += self._ablations.compared(list(islice(ends, len(without))))
@@ -273,11 +279,3 @@ class ShardControls:
         if self._randomised is not None:
             control_results.randomised.merge(self._randomised.measure(observer, alone))
         return control_results
-
-    def _logits_by(self) -> MethodSpec:
-        """A method that gives the logits of the audit's own method in one forward pass.
-
-        Methods of rules cut off a final softmax; all others see the logits as they are.
-        """
-        method = self._request.method
-        return method if facts_of(method.name).needs_rules else MethodSpec(name="random")

@@ -19,7 +19,7 @@ from transexplain.analysis.groups.mention_matching import (
 )
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ItemError
-from transexplain.evaluating.metrics.rationale import Region as Marked
+from transexplain.evaluating.metrics.rationale import MarkedRegion as Marked
 from transexplain.explaining import Explained
 from transexplain.types.items import (
     Annotation,

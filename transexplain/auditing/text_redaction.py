@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.entity_totals import EntityTotals
@@ -140,31 +140,6 @@ def word_ranges(tokens: Iterable[Token]) -> Iterator[Span]:
 
 
 BLANK = "\N{FULL BLOCK}"
-
-
-class Blind(Protocol):
-    """The replacement that is stored for each kind of string."""
-
-    def text(self, item_id: str, text: str | None) -> str | None:
-        """Of an item's text."""
-
-    def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
-        """Of an item's positions; their places and words stay."""
-
-    def surface(self, item_id: str, surface: str, place: Span) -> str:
-        """Of a mention's spelling."""
-
-    def entity(self, name: str) -> str:
-        """Of the name of an entity that the data mark."""
-
-    def meta(self, meta: Mapping[str, str]) -> dict[str, str]:
-        """Of an item's metadata."""
-
-    def message(self, message: str) -> str:
-        """Of an error's words, which may quote a text."""
-
-    def words(self, item_id: str, words: Sequence[str]) -> list[str | None]:
-        """Of words without their places, as metrics keep them; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +280,10 @@ class Blanked:
             return BLANK * len(text)
 
 
+#: the replacement that is stored for each kind of string
+Blind = Hashed | Nothing | Blanked
+
+
 def _words_once(text: str | None, tokens: Sequence[Token]) -> Iterator[str | None]:
     """At the first piece of a word the whole of it, as `Attribution.words` reads it; else None."""
     whole: dict[int, str] = {}
@@ -363,8 +342,8 @@ def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
         return [_renamed(entry, marked, rename) for entry in value]
     if not isinstance(value, Mapping):
         return value
-    if "stratum" in value:
-        return EntityTotals.from_json([value]).renamed(marked, rename).to_json()[0]
+    if "clusters" in value:
+        return EntityTotals.from_json(value).renamed(marked, rename).to_json()
     changed = {key: _renamed(entry, marked, rename) for key, entry in value.items()}
     for group, entity in _NAMED:
         if changed.get(group) in marked and entity in changed:
@@ -378,7 +357,7 @@ _CLASS, _WORDS, _OF_WORDS = "class", "words", ("relevance", "rarity")
 _DRAWS = "draws"  #: and the details of the draws of random relevance
 
 
-def guard_of(plan: AuditPlan) -> "Guard | None":
+def guard_of(plan: AuditPlan) -> "TextGuard | None":
     """The guard of a plan's texts; None where they are stored as they are.
 
     Raises ConfigurationError where the key is missing, short or not the plan's, or where the
@@ -398,11 +377,11 @@ def guard_of(plan: AuditPlan) -> "Guard | None":
     else:
         assert hook is not None  # other plans store texts as they are
         blind = Blanked(hook)
-    return Guard(blind=blind, marked=_marked(plan), name=privacy.redact or "")
+    return TextGuard(blind=blind, marked=_marked(plan), name=privacy.redact or "")
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class TextGuard:
     """Changes what is stored of one shard, and nothing that is computed."""
 
     blind: Blind

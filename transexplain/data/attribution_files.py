@@ -3,26 +3,32 @@
 import hashlib
 import json
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from transexplain.data.attribution_rows import AttributionColumns, GivenAttribution, RowReader
+from transexplain.data.attribution_rows import AttributionReader, FileColumns, GivenAttribution
 from transexplain.data.class_names import names_of
-from transexplain.data.read_frames import reading_row
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
-from transexplain.data.source_files import Problem, RawRow, Record, printable, source_files
-from transexplain.data.source_paths import expand
-from transexplain.data.table_source import detected_in, format_of, open_table
+from transexplain.data.source_files import (
+    Problem,
+    RawRow,
+    Record,
+    printable,
+    reading_row,
+    source_files,
+)
+from transexplain.data.table_source import detected_in, expand, format_of, open_table
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.files.paths import AnyPath
-from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Unit
+from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome
 from transexplain.types.plans import AuditPlan, DatasetRef, DatasetSpec, Modality, Shard
-from transexplain.types.targets import ClassNames
 from transexplain.types.tokens import Token
 
 _FORMATS = ("jsonl", "parquet")
@@ -32,7 +38,7 @@ _MOST_CONTRADICTING = 0.01  #: of the rows, by their logits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prepared:
+class PreparedImport:
     """A file of attributions, ready for sharding, and what was seen in it."""
 
     dataset: DatasetRef
@@ -44,8 +50,8 @@ class Prepared:
 
 
 def prepare_attributions(
-    spec: DatasetSpec, requested: AttributionColumns, snapshot_dir: Path
-) -> Prepared:
+    spec: DatasetSpec, requested: FileColumns, snapshot_dir: Path
+) -> PreparedImport:
     """Read every row once, check it, and write the snapshot.
 
     Memory holds the rows of one item, and eight bytes per item.
@@ -68,108 +74,29 @@ def prepare_attributions(
             f"{error}. Attributions of one item for several classes stand in neighbouring rows: "
             "sort the file by id"
         ) from error
-    seen = source.seen
-    seen.check_logits(spec.source)
-    if not seen.targets:
-        raise DataSourceError(
-            f"{spec.source!r} holds no attribution: every row failed, the first because "
-            f"{seen.first_fault}"
-        )
-    names = (
-        requested.classes.classes
+    source.check()
+    return PreparedImport(
+        dataset=replace(snapshot_ref(source, spec, path, files), corpus=source.corpus.hexdigest()),
+        classes=requested.classes.classes
         if requested.classes
-        else tuple(sorted(seen.classes | seen.labels))
+        else tuple(sorted(source.classes | source.predictions | source.labels)),
+        targets=tuple(sorted(source.targets, key=lambda target: (target != "predicted", target))),
+        never_predicted=tuple(sorted(source.labels - source.predictions)),
+        failed=source.failed,
+        unknown_labels=tuple(sorted(source.unknown_labels)),
     )
-    return Prepared(
-        dataset=replace(snapshot_ref(source, spec, path, files), corpus=seen.corpus.hexdigest()),
-        classes=names,
-        targets=tuple(sorted(seen.targets, key=lambda target: (target != "predicted", target))),
-        never_predicted=tuple(sorted(seen.labels - seen.predictions)),
-        failed=seen.failed,
-        unknown_labels=tuple(sorted(seen.unknown_labels)),
-    )
-
-
-@dataclass(slots=True)
-class _Seen:
-    """The classes, labels, targets and failures of the rows so far."""
-
-    classes: set[str] = field(default_factory=set)  #: predicted or explained
-    predictions: set[str] = field(default_factory=set)
-    labels: set[str] = field(default_factory=set)
-    unknown_labels: set[str] = field(default_factory=set)
-    targets: set[str] = field(default_factory=set)
-    compared: int = 0  #: rows whose logits were compared with what else they say
-    contradicting: int = 0  #: of those the ones that contradict themselves
-    contradiction: str = ""  #: the first
-    failed: int = 0
-    first_fault: str = ""
-    #: over ids and texts: the same for two methods on one corpus
-    corpus: Any = field(default_factory=hashlib.sha256)
-
-    def check_logits(self, source: str) -> None:
-        """Raise DataSourceError where more rows contradict their logits than can be chance."""
-        if self.contradicting > _MOST_CONTRADICTING * self.compared:
-            raise DataSourceError(
-                f"{source!r}: {self.contradicting:,} of {self.compared:,} rows contradict "
-                f"themselves: {self.contradiction}. Are --classes in the order of the logits? "
-                "Leave the logits out where predictions are made otherwise than by the largest"
-            )
-
-    def compare(
-        self, attribution: GivenAttribution, classes: ClassNames | None
-    ) -> ItemError | None:
-        """Why a row's logits are in another order than the classes; None: they are not."""
-        if not attribution.logits or classes is None:
-            return None
-        self.compared += 1
-        of = dict(zip(classes.classes, attribution.logits, strict=True))
-        own = (
-            of.get(attribution.class_name, attribution.logit)
-            if attribution.of_class
-            else attribution.logit
-        )
-        if of[attribution.prediction] < max(attribution.logits):
-            largest = max(of, key=lambda name: of[name])
-            what = (
-                f"the prediction is {attribution.prediction!r}, "
-                f"the largest logit that of {largest!r}"
-            )
-        elif not math.isclose(attribution.logit, own, rel_tol=_CLOSE, abs_tol=_CLOSE):
-            what = (
-                f"the logit of {attribution.class_name!r} is {attribution.logit:g}, "
-                f"and {own:g} in the logits"
-            )
-        else:
-            return None
-        self.contradicting += 1
-        self.contradiction = self.contradiction or what
-        return ItemError("contradiction", what)
-
-    def add(self, attribution: GivenAttribution) -> None:
-        """Remember the names in a row."""
-        self.targets.add(attribution.target)
-        self.predictions.add(attribution.prediction)
-        self.classes.add(attribution.prediction)
-        if attribution.of_class:
-            self.classes.add(attribution.class_name)
-        if attribution.label is not None:
-            self.labels.add(attribution.label)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Neighbouring rows of one id."""
-
-    id: str
-    good: list[GivenAttribution] = field(default_factory=list)
-    bad: list[tuple[int, str, str]] = field(default_factory=list)  #: row, kind, message
 
 
 class AttributionSource:
-    """The rows of one file or glob as records of a snapshot; `seen` grows while they are read."""
+    """The rows of one file or glob as records of a snapshot; what is in them is noted on the way.
 
-    def __init__(self, spec: DatasetSpec, requested: AttributionColumns) -> None:
+    The names that are noted are those of rows that can be read.
+    """
+
+    modality: Modality = "text"
+    root, numbered, named, marked = "", False, False, False
+
+    def __init__(self, spec: DatasetSpec, requested: FileColumns) -> None:
         self._spec, self._requested = spec, requested
         self._paths = expand(spec.source)
         for path in self._paths:
@@ -177,25 +104,45 @@ class AttributionSource:
                 raise DataSourceError(
                     f"{path}: attributions are read from {' and '.join(_FORMATS)} files"
                 )
-        self.modality: Modality = "text"
-        self.root, self.numbered, self.named, self.marked = "", False, False, False
         self.detected = detected_in(self._paths, spec)
-        self.seen = _Seen()
+        self.classes, self.predictions = set[str](), set[str]()  #: explained, and predicted
+        self.labels, self.unknown_labels, self.targets = set[str](), set[str](), set[str]()
+        self.corpus = hashlib.sha256()  #: of ids and texts: two methods on one corpus share it
+        self.failed = 0
+        self._first_fault = ""
+        #: rows whose logits were compared with what else they say, and those that contradict it
+        self._compared = self._contradicting = 0
+        self._contradiction = ""  #: the first
 
     def files(self) -> Sequence[AnyPath]:
         """The files in reading order."""
         return self._paths
 
+    def check(self) -> None:
+        """Raise DataSourceError where too many rows contradict their logits, or all failed."""
+        if self._contradicting > _MOST_CONTRADICTING * self._compared:
+            raise DataSourceError(
+                f"{self._spec.source!r}: {self._contradicting:,} of {self._compared:,} rows "
+                f"contradict themselves: {self._contradiction}. Are --classes in the order of the "
+                "logits? Leave the logits out where predictions are made otherwise than by the "
+                "largest"
+            )
+        if not self.targets:
+            raise DataSourceError(
+                f"{self._spec.source!r} holds no attribution: every row failed, the first because "
+                f"{self._first_fault}"
+            )
+
     def records(self) -> Generator[Record]:
         """One record per item, and one per row that is none, in order."""
         index = 0
-        for group in self._groups():
-            for record in self._records(group):
+        for name, rows in groupby(self._rows(), key=lambda row: row[1]):
+            for record in self._records(name, rows):
                 yield replace(record, index=index)
                 index += 1
 
-    def _groups(self) -> Iterator[_Group]:
-        group: _Group | None = None
+    def _rows(self) -> Iterator[tuple[int, str, GivenAttribution | ItemError]]:
+        """The number and id of each row, and its attribution or why it has none."""
         row = 0
         for path in self._paths:
             with open_table(path, self._spec) as table:
@@ -204,120 +151,124 @@ class AttributionSource:
                     column: names_of(str(path), columns[column], table.metadata)
                     for column in _NAMED & columns.keys()
                 }
-                reader = RowReader(self._requested, columns, called)
+                reader = AttributionReader(self._requested, columns, called)
                 for raw in table.rows(reader.wanted):
-                    name, given = _read(reader, raw, row)
-                    if group is None or name != group.id:
-                        if group is not None:
-                            yield group
-                        group = _Group(name)
-                    self._put(group, given, row)
+                    yield row, *_read(reader, raw, row)
                     row += 1
-                self.seen.unknown_labels |= reader.unknown_labels
-        if group is not None:
-            yield group
+                self.unknown_labels |= reader.unknown_labels
 
-    def _put(self, group: _Group, given: GivenAttribution | ItemError, row: int) -> None:
-        fault = given if isinstance(given, ItemError) else _contradiction(group.good, given)
-        if fault is None and isinstance(given, GivenAttribution):
-            fault = self.seen.compare(given, self._requested.classes)
-        if fault is None and isinstance(given, GivenAttribution):
-            group.good.append(given)
-            self.seen.add(given)
-        elif fault is not None:
-            group.bad.append((row, fault.kind, printable(str(fault))))
-            self.seen.failed += 1
-            self.seen.first_fault = self.seen.first_fault or printable(str(fault))
-
-    def _records(self, group: _Group) -> Iterator[Record]:
-        name = group.id
-        if group.good:
-            first = group.good[0]
-            self._count(name, first.text)
+    def _records(
+        self, name: str, rows: Iterable[tuple[int, str, GivenAttribution | ItemError]]
+    ) -> Iterator[Record]:
+        """The item that neighbouring rows of one id make, and those of them that are none."""
+        good: list[GivenAttribution] = []
+        bad: list[tuple[int, ItemError]] = []
+        for number, _, row in rows:
+            try:
+                if isinstance(row, ItemError):
+                    raise row
+                _check_same_item(good, row)
+                self._check_logits(row)
+            except ItemError as fault:
+                bad.append((number, fault))
+            else:
+                good.append(row)
+                self._note(row)
+        if good:
+            first = good[0]
+            self.corpus.update(json.dumps((name, first.text)).encode())
             yield Record(
                 id=name,
                 index=0,
                 content=first.text,
-                second_at=first.second_at,
                 label=first.label,
                 meta=first.meta,
-                sha256=None,
-                error_kind=None,
-                error=None,
-                attributions=_document(group.good),
+                attributions=_document(good),
                 cluster=first.cluster,
                 template=first.template,
+                second_at=first.second_at,
             )
-        for place, (row, kind, message) in enumerate(group.bad):
-            own = name if not group.good and place == 0 else f"{name}#row:{row}"
-            self._count(own, kind)
-            yield Record(own, 0, None, None, "{}", None, kind, f"row {row}: {message}")
+        for number, reason in bad:
+            self.failed += 1
+            self._first_fault = self._first_fault or printable(str(reason))
+            item = name if not good and number == bad[0][0] else f"{name}#row:{number}"
+            self.corpus.update(json.dumps((item, reason.kind)).encode())
+            error = f"row {number}: {printable(str(reason))}"
+            yield Record(item, 0, error_kind=reason.kind, error=error)
 
-    def _count(self, *parts: str) -> None:
-        self.seen.corpus.update(json.dumps(parts).encode())
+    def _note(self, row: GivenAttribution) -> None:
+        self.targets.add(row.target)
+        self.predictions.add(row.prediction)
+        if row.of_class:
+            self.classes.add(row.class_name)
+        if row.label is not None:
+            self.labels.add(row.label)
+
+    def _check_logits(self, row: GivenAttribution) -> None:
+        """Raise ItemError where a row's logits are in another order than the classes."""
+        if not row.logits or self._requested.classes is None:
+            return
+        self._compared += 1
+        of = dict(zip(self._requested.classes.classes, row.logits, strict=True))
+        logit = of.get(row.class_name, row.logit) if row.of_class else row.logit
+        if of[row.prediction] < max(row.logits):
+            largest = max(of, key=lambda name: of[name])
+            what = f"the prediction is {row.prediction!r}, the largest logit that of {largest!r}"
+        elif not math.isclose(row.logit, logit, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            what = f"the logit of {row.class_name!r} is {row.logit:g}, and {logit:g} in the logits"
+        else:
+            return
+        self._contradicting += 1
+        self._contradiction = self._contradiction or what
+        raise ItemError("contradiction", what)
 
 
-def _read(reader: RowReader, raw: RawRow, row: int) -> tuple[str, GivenAttribution | ItemError]:
-    """The id of a row, and its attribution or why it has none."""
+def _read(
+    reader: AttributionReader, raw: RawRow, row: int
+) -> tuple[str, GivenAttribution | ItemError]:
     name = f"row:{row}"
-    if isinstance(raw, Problem):
-        return name, ItemError(raw.kind, raw.message)
     try:
         with reading_row():
+            if isinstance(raw, Problem):
+                raise ItemError(raw.kind, raw.message)
             name = reader.id_of(raw, row)
             return name, reader.read(raw)
     except ItemError as fault:
         return name, fault
 
 
-def _contradiction(before: Sequence[GivenAttribution], given: GivenAttribution) -> ItemError | None:
-    """The reason why a row is not of the same item as those before it."""
+def _check_same_item(before: Sequence[GivenAttribution], row: GivenAttribution) -> None:
+    """Raise ItemError where a row is not of the same item as those before it, or explains again."""
     names = "text second_at tokens prediction label logits meta cluster template"
     for name in names.split() if before else ():
-        if getattr(before[0], name) != getattr(given, name):
-            return ItemError("contradiction", f"{name} differs from an earlier row of the same id")
-    for earlier in before:
-        if (earlier.target, earlier.class_name) == (given.target, given.class_name):
-            return ItemError(
-                "contradiction",
-                f"target {given.target!r} of class {given.class_name!r} is there twice",
-            )
-    return None
+        if getattr(before[0], name) != getattr(row, name):
+            raise ItemError("contradiction", f"{name} differs from an earlier row of the same id")
+    if (row.target, row.class_name) in [(earlier.target, earlier.class_name) for earlier in before]:
+        raise ItemError(
+            "contradiction",
+            f"target {row.target!r} of class {row.class_name!r} is there twice",
+        )
+
+
+_EXPLAINED = ("target", "class_name", "of_class", "logit", "scores", "notes")
 
 
 def _document(rows: Sequence[GivenAttribution]) -> str:
-    """An item's rows without its text, label and metadata; see `attribution_shards`."""
+    """An item's rows without its text, label and metadata, as `_given` reads them."""
     first = rows[0]
     document: Mapping[str, Any] = {
         "predicted": first.prediction,
         "logits": first.logits,
         "tokens": [[t.text, t.start, t.end, t.special, t.word] for t in first.tokens],
-        "explained": [
-            {
-                "target": row.target,
-                "class_name": row.class_name,
-                "of_class": row.of_class,
-                "logit": row.logit,
-                "scores": row.scores,
-                "notes": row.notes,
-            }
-            for row in rows
-        ],
+        "explained": [{name: getattr(row, name) for name in _EXPLAINED} for row in rows],
     }
     return json.dumps(document, separators=(",", ":"))
 
 
 #: the input layer of relevance that was measured elsewhere
 MADE_ELSEWHERE = "imported"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GivenItem:
-    """An item with the attributions that another program gave it."""
-
-    item: Item
-    outcome: ItemOutcome
-    attributions: tuple[Attribution, ...]
+#: an item with the attributions that another program gave it
+GivenItem = tuple[Item, ItemOutcome, tuple[Attribution, ...]]
 
 
 def read_attributions(plan: AuditPlan, shard: Shard) -> Iterator[GivenItem | ItemFailure]:
@@ -330,22 +281,22 @@ def read_attributions(plan: AuditPlan, shard: Shard) -> Iterator[GivenItem | Ite
             with reading_row():
                 if row["error_kind"] is not None:
                     raise ItemError(row["error_kind"], row["error"])
-                given = _item(plan, row)
+                item = _given(plan, row)
         except ItemError as fault:
             yield ItemFailure(
                 item_id=row["id"], index=row["index"], kind=fault.kind, message=str(fault)
             )
         else:
-            yield given
+            yield item
 
 
-def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
+def _given(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
     document = json.loads(row["attributions"])
     tokens = tuple(
         Token(text=text, start=start, end=end, special=special, word=word)
         for text, start, end, special, word in document["tokens"]
     )
-    content = Item(
+    item = Item(
         id=row["id"],
         index=row["index"],
         content=row["content"],
@@ -355,52 +306,40 @@ def _item(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
         cluster=row.get("cluster") or "",
         template=row.get("template") or "",
     )
-    return GivenItem(
-        item=content,
-        outcome=ItemOutcome(
-            item_id=content.id,
-            index=content.index,
-            label=content.label,
-            predicted=document["predicted"],
-            logits=tuple(document["logits"]),
-            truncated=False,
-            positions=len(tokens),
-            text=content.content,
-            second_at=content.second_at,
-            meta=content.meta,
-        ),
-        attributions=tuple(_attributions(plan, content, tokens, document["explained"])),
+    outcome = ItemOutcome(
+        item_id=item.id,
+        index=item.index,
+        label=item.label,
+        predicted=document["predicted"],
+        logits=tuple(document["logits"]),
+        truncated=False,
+        positions=len(tokens),
+        text=item.content,
+        second_at=item.second_at,
+        meta=item.meta,
     )
-
-
-def _attributions(
-    plan: AuditPlan, item: Item, tokens: Sequence[Token], rows: list[dict[str, Any]]
-) -> Iterator[Attribution]:
-    unit: Unit = plan.method.params["unit"]
-    for rank, row in _ranked(rows):
-        name = row["class_name"]
-        yield Attribution(
-            item_id=item.id,
-            method=plan.method.name,
-            target=row["target"],
-            rank=rank,
-            class_index=plan.model.classes.index(name) if row["of_class"] else None,
-            class_name=name,
-            logit=row["logit"],
-            relevance=np.array(row["scores"], dtype=np.float64),
-            unit=unit,
-            at=MADE_ELSEWHERE,
-            features=tokens,
-            ledger=None,
-            text=item.content,
-            second_at=item.second_at,
-            notes=tuple(row["notes"]),
+    attributions: list[Attribution] = []
+    ranks = Counter[str]()  # a target such as `top:2` has several rows
+    for explained in document["explained"]:
+        target, name = explained["target"], explained["class_name"]
+        attributions.append(
+            Attribution(
+                item_id=item.id,
+                method=plan.method.name,
+                target=target,
+                rank=ranks[target],
+                class_index=plan.model.classes.index(name) if explained["of_class"] else None,
+                class_name=name,
+                logit=explained["logit"],
+                relevance=np.array(explained["scores"], dtype=np.float64),
+                unit=plan.method.params["unit"],
+                at=MADE_ELSEWHERE,
+                features=tokens,
+                ledger=None,
+                text=item.content,
+                second_at=item.second_at,
+                notes=tuple(explained["notes"]),
+            )
         )
-
-
-def _ranked(rows: list[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each with its place among those of one target (`top:2` has two)."""
-    seen: dict[str, int] = {}
-    for row in rows:
-        seen[row["target"]] = seen.get(row["target"], -1) + 1
-        yield seen[row["target"]], row
+        ranks[target] += 1
+    return item, outcome, tuple(attributions)

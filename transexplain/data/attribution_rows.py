@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from transexplain.data.source_files import Table, printable
+from transexplain.data.source_files import OpenTable, printable
 from transexplain.data.table_source import meta_json, spelled, text_of
 from transexplain.errors import DataSourceError, ItemError, TargetError
 from transexplain.files.paths import AnyPath
@@ -37,10 +37,9 @@ class _Folded:
 
     @classmethod
     def of(cls, text: str) -> "_Folded":
-        pairs = [
-            (letter, place) for place, character in enumerate(text) for letter in fold(character)
-        ]
-        return cls("".join(letter for letter, _ in pairs), [*(p for _, p in pairs), len(text)])
+        letters = [fold(character) for character in text]
+        origin = [place for place, folded in enumerate(letters) for _ in folded]
+        return cls("".join(letters), [*origin, len(text)])
 
     def span(self, start: int, end: int) -> Span:
         """The part of the text that letters `start` to `end` come from, with its accents."""
@@ -161,10 +160,6 @@ def _not_found(place: int, token: str, why: str) -> ItemError:
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def _is_finite(value: float) -> bool:
-    return abs(value) <= _LARGEST  # false for NaN
-
-
 def numbers_of(values: Sequence[Any], column: str) -> tuple[float, ...]:
     """The numbers in a cell; raises ItemError malformed-row or not-finite, with the place."""
     for place, value in enumerate(values):
@@ -176,7 +171,7 @@ def numbers_of(values: Sequence[Any], column: str) -> tuple[float, ...]:
             )
         if isinstance(value, bool) or not isinstance(value, int | float | None):
             raise ItemError("malformed-row", f"{name} is {value!r}, not a number")
-        if value is None or not _is_finite(value):
+        if value is None or not abs(value) <= _LARGEST:  # NaN neither
             raise ItemError("not-finite", f"{name} is {value}")
     return tuple(map(float, values))
 
@@ -229,7 +224,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AttributionColumns:
+class FileColumns:
     """How a file of attributions is read.
 
     `named` is what the user called a column: meaning -> name. `classes` are the model's, by
@@ -248,7 +243,7 @@ class AttributionColumns:
         """The columns of an item itself, without its attributions."""
         return tuple(name for name in (*self.meta, self.cluster, self.template) if name)
 
-    def resolve(self, table: Table, path: AnyPath) -> dict[str, str]:
+    def resolve(self, table: OpenTable, path: AnyPath) -> dict[str, str]:
         """Meaning -> column of the file `path`, for those that it has.
 
         Raises DataSourceError naming the columns there and those wanted: a column that was named
@@ -259,47 +254,39 @@ class AttributionColumns:
                 raise DataSourceError(
                     f"there is no meaning {meaning!r} for a column; known: {', '.join(COLUMNS)}"
                 )
+        has = f"it has {', '.join(map(repr, table.columns))}"
         for name in (*self.named.values(), *self.kept):
             if name not in table.columns:
-                raise DataSourceError(f"{path} has no column {name!r}; {_existing(table)}")
+                raise DataSourceError(f"{path} has no column {name!r}; {has}")
         columns = dict(self.named)
         for meaning, names in COLUMNS.items():
             here = [name for name in names if name in table.columns]
             if meaning not in columns and here:
                 columns[meaning] = here[0]
-        self._check(columns, table, path)
-        return columns
-
-    def _check(self, columns: Mapping[str, str], table: Table, path: AnyPath) -> None:
-        missing = [name for name in ("text", "scores") if name not in columns]
-        if "tokens" not in columns and "offsets" not in columns:
-            missing.append("tokens (or offsets)")
-        if "prediction" not in columns and not ("logits" in columns and self.classes):
-            missing.append("prediction (or logits, with the classes named)")
+        answers = {"prediction", "logits"} if self.classes else {"prediction"}
+        needs = {
+            "text": {"text"},
+            "scores": {"scores"},
+            "tokens (or offsets)": {"tokens", "offsets"},
+            "prediction (or logits, with the classes named)": answers,
+        }
+        missing = [need for need, ways in needs.items() if not ways & columns.keys()]
         if missing:
+            pieces = (
+                " (input_ids are numbers of one tokenizer's pieces, as Thermostat keeps them: "
+                "write its tokens and the text beside them)"
+            )
             raise DataSourceError(
                 f"{path} holds no attributions that can be read: it has no column for "
-                f"{', no '.join(missing)}; {_existing(table)}{_hint(table.columns)}. Say which "
-                "column is which with --column, e.g. --column scores=attr"
+                f"{', no '.join(missing)}; {has}{pieces if 'input_ids' in table.columns else ''}. "
+                "Say which column is which with --column, e.g. --column scores=attr"
             )
         if "logits" in columns and self.classes is None:
             raise DataSourceError(
                 f"{path} has a column of logits, {columns['logits']!r}: name the classes in their "
                 "order with --classes"
             )
-
-
-def _existing(table: Table) -> str:
-    return f"it has {', '.join(map(repr, table.columns))}"
-
-
-def _hint(columns: Sequence[str]) -> str:
-    if "input_ids" not in columns:
-        return ""
-    return (
-        " (input_ids are numbers of one tokenizer's pieces, as Thermostat keeps them: write its "
-        "tokens and the text beside them)"
-    )
+        return columns
 
 
 #: targets whose class is one of the model's
@@ -328,12 +315,12 @@ class GivenAttribution:
     notes: tuple[str, ...]
 
 
-class RowReader:
+class AttributionReader:
     """Reads the rows of one file; `columns` is meaning -> name, as its `resolve` gives it."""
 
     def __init__(
         self,
-        requested: AttributionColumns,
+        requested: FileColumns,
         columns: Mapping[str, str],
         called: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
@@ -382,10 +369,17 @@ class RowReader:
         target, class_name = self._target(cells, prediction, label)
         of_class = target in _OF_CLASS or target.startswith(("class:", "top:"))
         logit = self._logit(cells, logits, class_name if of_class else None)
-        names = self._requested.meta
+        names, second_at = self._requested.meta, self._cell(cells, "second_at")
+        within = isinstance(second_at, int | float) and 1 <= second_at <= len(text)
+        if second_at is not None and (not within or second_at % 1):
+            raise ItemError(
+                "malformed-row",
+                f"column {self._columns['second_at']!r} holds {second_at!r:.40}, which is no place "
+                f"in the text's {len(text)} characters where a second text may begin",
+            )
         return GivenAttribution(
             text=text,
-            second_at=self._second_at(cells, text),
+            second_at=None if second_at is None else int(second_at),
             tokens=tokens,
             prediction=prediction,
             label=label,
@@ -412,18 +406,6 @@ class RowReader:
                 "run the audit again with the lexicon",
             )
         return text_of(given, column)
-
-    def _second_at(self, cells: Mapping[str, Any], text: str) -> int | None:
-        given = self._cell(cells, "second_at")
-        if given is None:
-            return None
-        if not isinstance(given, int | float) or not 1 <= given <= len(text) or given % 1:
-            raise ItemError(
-                "malformed-row",
-                f"column {self._columns['second_at']!r} holds {given!r:.40}, which is no place in "
-                f"the text's {len(text)} characters where a second text may begin",
-            )
-        return int(given)
 
     def _cell(self, cells: Mapping[str, Any], meaning: str) -> Any:
         return cells.get(self._columns[meaning]) if meaning in self._columns else None
@@ -550,8 +532,15 @@ class RowReader:
                     f"target {target!r} is neither predicted, label, class:NAME nor contrast:A-B, "
                     "and the row names no class for it",
                 )
-            if own is None:
-                self._check_contrast(target, argument)
+            if own is None and (names := self._requested.classes) is not None:
+                try:
+                    parse_target(target, names)
+                except TargetError as error:
+                    raise ItemError("unknown-class", str(error)) from None
+            elif own is None and "-" not in argument.strip("-"):
+                raise ItemError(
+                    "unknown-class", f"target {target!r} names no two classes; write A-B"
+                )
             return target, own or argument
         of = self._known(argument, f"target {target!r}") if kind == "class" and argument else None
         implied = {"predicted": prediction, "label": label, "class": of}.get(kind)
@@ -562,15 +551,6 @@ class RowReader:
                 "unknown-class", f"target {target!r} {why}, and the prediction is {prediction!r}"
             )
         return target, name
-
-    def _check_contrast(self, target: str, argument: str) -> None:
-        names = self._requested.classes
-        if names is None and "-" not in argument.strip("-"):
-            raise ItemError("unknown-class", f"target {target!r} names no two classes; write A-B")
-        try:
-            _ = parse_target(target, names) if names else None
-        except TargetError as error:
-            raise ItemError("unknown-class", str(error)) from None
 
     def _logit(
         self, cells: Mapping[str, Any], logits: tuple[float, ...], class_name: str | None

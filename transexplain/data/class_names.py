@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from transexplain.data.read_frames import reading
+from transexplain.data.source_files import reading
 from transexplain.errors import DataSourceError
 from transexplain.files.paths import AnyPath, RemotePath, state_of
 from transexplain.files.remote_files import is_url

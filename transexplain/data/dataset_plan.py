@@ -8,12 +8,10 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,16 +19,21 @@ from transexplain.data import FORMATS, SOURCES, listed_files, snapshot
 from transexplain.data.class_names import agreed, names_of
 from transexplain.data.file_formats import USUAL, UTF8, dialect_of
 from transexplain.data.item_clusters import MOST, Clusters
-from transexplain.data.listed_files import STEP, Layout, LineIndex, ListedFile, index_lines
-from transexplain.data.manifest_rows import LocatedFile, from_beginning, info_of, manifest_records
-from transexplain.data.read_frames import reading
-from transexplain.data.source_files import Note, Table, file_digest, grouped, with_partitions
-from transexplain.data.source_paths import expand
-from transexplain.data.table_source import LABEL_DEFAULT, Labelled, format_of, resolve
+from transexplain.data.listed_files import STEP, Layout, ListedFile, index_lines
+from transexplain.data.manifest_rows import LocatedFile, info_of, manifest_records
+from transexplain.data.source_files import (
+    Note,
+    OpenTable,
+    file_digest,
+    grouped,
+    reading,
+    with_partitions,
+)
+from transexplain.data.table_source import LABEL_DEFAULT, Labelled, expand, format_of, resolve
 from transexplain.errors import DataSourceError
 from transexplain.files import remote_files
 from transexplain.files.atomic_write import atomic_file, temporary_file
-from transexplain.files.paths import RemotePath
+from transexplain.files.paths import RemotePath, any_path
 from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
@@ -93,18 +96,14 @@ def _obstacle(spec: DatasetSpec) -> str:
         return "data.sample draws from all rows"
     if spec.encoding not in (None, UTF8):
         return f"data.encoding is {spec.encoding}"
-    return next(iter(_unsuited(spec.source)), "")
-
-
-def _unsuited(source: str) -> Iterator[str]:
     try:
-        places = [file.url for file in _files(source)]
+        paths = [Path(file.url) for file in _files(spec.source)]
     except DataSourceError:
-        return  # told by who reads it
-    for place in places:
-        path = Path(place)
+        return ""  # raised again when the files are read
+    for path in paths:
         if path.suffix.lower() == ".gz" or format_of(path) not in _FORMATS:
-            yield f"{path.name} cannot be read from any row:"
+            return f"{path.name} cannot be read from any row:"
+    return ""
 
 
 def _files(source: str) -> list[FileInfo]:
@@ -129,7 +128,10 @@ class _Planning:
 
     def dataset(self, files: Sequence[FileInfo]) -> DatasetRef:
         """The manifest of these files, written, and the record of it."""
-        spec, columns = self.spec, self._columns()
+        spec = self.spec
+        cluster = [] if spec.cluster is None else ["cluster"]
+        # those that a snapshot of the same data has
+        columns = [*snapshot.SCHEMA.names, *snapshot.further_columns(spec), *cluster]
         with temporary_file(self.folder) as temporary:
             rows = listed_files.write(
                 temporary, self._listed(files), clusters=None, found={}, columns=columns
@@ -165,20 +167,14 @@ class _Planning:
         clustering = clusters.found() if clusters is not None else None
         if clustering is None:
             return snapshot.named_by_digest(plain, self.folder)
-        firsts = {row: first for row, first in enumerate(clustering.first) if first is not None}
+        firsts, facts = clustering
+        joined = {row: first for row, first in enumerate(firsts) if first is not None}
         names = [*(column for column in columns if column != "cluster"), "cluster"]
         manifest = listed_files.read(plain)
         listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
         with temporary_file(self.folder) as clustered:
-            listed_files.write(
-                clustered, listed, clusters=firsts, found=clustering.facts, columns=names
-            )
+            listed_files.write(clustered, listed, clusters=joined, found=facts, columns=names)
             return snapshot.named_by_digest(clustered, self.folder)
-
-    def _columns(self) -> list[str]:
-        """The columns that a snapshot of the same data has."""
-        cluster = [] if self.spec.cluster is None else ["cluster"]
-        return [*snapshot.SCHEMA.names, *snapshot.further_columns(self.spec), *cluster]
 
     def _notes(self, files: int, rows: int) -> Iterator[str]:
         yield (
@@ -213,7 +209,7 @@ class _Planning:
         ):
             self._call(place, footer.schema_arrow.metadata)
             rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
-        table = with_partitions(Table(columns=names, rows=_no_rows), place)
+        table = with_partitions(OpenTable(columns=names, rows=lambda _: iter(())), place)
         columns = resolve(self.spec, table, Path(place))
         self.labelled.add(Path(place).name, self.spec, table)
         whole = self.hashed and not is_url(place)
@@ -251,47 +247,22 @@ class _Planning:
             quoted=quoting != "none" if kind == "csv" else quoting == "rfc4180",
             header=header,
         )
-        index = self._index(info, layout)
-        return ListedFile(
-            info=info,
-            sha256=index.sha256,
-            rows=index.rows,
-            columns=columns,
-            layout=layout,
-            noted=index.noted,
-            offsets=index.offsets,
-        )
+        return self._indexed(ListedFile(info=info, rows=0, columns=columns, layout=layout))
 
-    def _index(self, info: FileInfo, layout: Layout) -> LineIndex:
-        """Made once for a state of a file, and kept beside the snapshots."""
-        key = json.dumps([asdict(info), asdict(layout), STEP])
+    def _indexed(self, listed: ListedFile) -> ListedFile:
+        """With where rows begin, looked up once for a state of the file and kept in a manifest."""
+        info = listed.info
+        key = json.dumps([asdict(info), asdict(listed.layout), STEP])
         kept = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.lines"
-        if (known := _kept(kept)) is not None:
-            return known
-        with closing(from_beginning(info.url)) as stream:
-            index = index_lines(stream, info.url, layout)
+        with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            return replace(listed_files.read(kept).listed(0), columns=listed.columns)
+        with reading(info.url), any_path(info.url).open("rb") as stream:
+            indexed = index_lines(stream, listed)
         if info_of(info.url) != info:
             raise DataSourceError(f"{info.url} was changed while it was read; try again")
-        facts = json.dumps({"rows": index.rows, "sha256": index.sha256})
-        schema = pa.schema([("noted", pa.int64()), ("offsets", pa.int64())])
-        table = pa.table(
-            {"noted": index.noted, "offsets": index.offsets},
-            schema=schema.with_metadata({"index": facts}),
-        )
         with atomic_file(kept) as path:
-            pq.write_table(table, path, compression="zstd")
-        return index
-
-
-def _kept(path: Path) -> LineIndex | None:
-    """The index in a file, if it is there and whole."""
-    try:
-        table = pq.read_table(path, use_threads=False)
-        facts = json.loads(table.schema.metadata[b"index"])
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-        return None
-    noted, offsets = (np.asarray(table.column(name)) for name in ("noted", "offsets"))
-    return LineIndex(rows=facts["rows"], sha256=facts["sha256"], noted=noted, offsets=offsets)
+            listed_files.write(path, [indexed], clusters=None, found={}, columns=())
+        return indexed
 
 
 @contextmanager
@@ -306,7 +277,3 @@ def _local_head(info: FileInfo) -> Iterator[Path]:
         whole = len(head) == info.size
         path.write_bytes(head if whole else head[: head.rfind(b"\n") + 1])
         yield path
-
-
-def _no_rows(_: Sequence[str]) -> Iterator[Any]:
-    return iter(())

@@ -5,13 +5,12 @@ DeYoung et al. 2020: a file of annotations for each split, and the documents the
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transexplain.data.item_marks import BAD_EVIDENCE, spans_json
-from transexplain.data.read_frames import reading_row
-from transexplain.data.source_files import Problem, RawRow, Record, inside, printable
+from transexplain.data.source_files import Problem, RawRow, Record, inside, printable, reading_row
 from transexplain.data.table_source import open_table, spelled, text_of
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.files.local_copies import folder_here
@@ -22,9 +21,6 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 _FIELDS = ("annotation_id", "classification", "evidences", "docids")
 _NEEDED = ("annotation_id", "classification", "evidences")
 
-#: the text of a document by its id; raises ItemError where there is none
-Documents = Callable[[str], str]
-
 
 class EraserSource:
     """The annotations of one split: each is one document, its class and its rationale.
@@ -33,12 +29,13 @@ class EraserSource:
     memory, those of a folder are read one by one.
     """
 
+    modality: Modality = "text"
+    root, numbered, named, marked = "", False, True, True
+
     def __init__(self, spec: DatasetSpec, location: str) -> None:
-        columns = (spec.text, spec.image, spec.label, spec.id, spec.evidence, spec.spans)
-        if any((*columns, *spec.meta, spec.cluster, spec.template)):
+        if named := spec.columns:
             raise DataSourceError(
-                "an ERASER folder defines its own fields; remove text, image, label, id, "
-                "evidence, spans, meta, cluster and template"
+                f"an ERASER folder defines its own fields; remove {', '.join(named)}"
             )
         name, _, split = location.rpartition("#")
         self._copy = folder_here(name or location)
@@ -50,9 +47,6 @@ class EraserSource:
             raise DataSourceError(
                 f"{name or location} holds neither docs.jsonl(.gz) nor a folder docs"
             )
-        self.modality: Modality = "text"
-        self.root = ""
-        self.numbered, self.named, self.marked = False, True, True
 
     def files(self) -> Sequence[AnyPath]:
         """The annotations and the documents."""
@@ -65,14 +59,14 @@ class EraserSource:
 
     def records(self) -> Generator[Record]:
         """One record per annotation."""
-        document = self._documents()
+        listed = None if self._docs is None else self._listed(self._docs)
         with open_table(self._split, self._spec) as table:
             if missing := [name for name in _NEEDED if name not in table.columns]:
                 raise DataSourceError(
                     f"{self._split} is no file of ERASER annotations: it has no {missing[0]!r}"
                 )
             for index, raw in enumerate(table.rows(_FIELDS)):
-                yield _record(index, raw, document)
+                yield self._record(index, raw, listed)
 
     def _find(self, split: str) -> Path:
         path = _first_file(self._folder, split) if split else None
@@ -88,56 +82,48 @@ class EraserSource:
             )
         return path
 
-    def _documents(self) -> Documents:
-        if self._docs is None:
-            return lambda name: _text_file(self._folder / "docs", name)
-        with open_table(self._docs, self._spec) as table:
-            rows = table.rows(("docid", "document", "text"))
+    def _listed(self, path: Path) -> dict[str, Any]:
+        """The texts of a file of documents, by id."""
+        with open_table(path, self._spec) as table:
             # released files say `document`, copies of them also `text`
-            texts = {
+            return {
                 row["docid"]: row["document"] if row["document"] is not None else row["text"]
-                for row in rows
+                for row in table.rows(("docid", "document", "text"))
                 if not isinstance(row, Problem) and isinstance(row["docid"], str)
             }
-        return lambda name: _listed_text(texts, name)
 
+    def _record(self, index: int, raw: RawRow, listed: Mapping[str, Any] | None) -> Record:
+        name, label = f"row:{index}", None
+        try:
+            with reading_row():
+                if isinstance(raw, Problem):
+                    raise ItemError(raw.kind, raw.message)
+                name = spelled(raw["annotation_id"], "annotation_id") or name
+                label = spelled(raw["classification"], "classification")
+                passages = _passages(raw["evidences"])
+                text = self._text(_document_name(raw, passages), listed)
+                evidence = spans_json(_spans(text, passages), text)
+        except ItemError as fault:
+            error = printable(str(fault))
+            return Record(name, index, label=label, error_kind=fault.kind, error=error)
+        return Record(name, index, text, label, evidence=evidence)
 
-def _listed_text(texts: Mapping[str, Any], name: str) -> str:
-    if texts.get(name) is None:
-        raise ItemError("null", f"there is no document {printable(name)!r}")
-    return text_of(texts[name], "document")
+    def _text(self, name: str, listed: Mapping[str, Any] | None) -> str:
+        """The text of a document; raises ItemError where there is none."""
+        if listed is not None:
+            if listed.get(name) is None:
+                raise ItemError("null", f"there is no document {printable(name)!r}")
+            return text_of(listed[name], "document")
+        try:
+            data = inside(self._folder / "docs", name).read_bytes()
+        except (OSError, ItemError) as error:
+            raise ItemError("null", f"document {printable(name)!r}: {error}") from error
+        return text_of(data, "document").removesuffix("\n")
 
 
 def _first_file(folder: Path, stem: str) -> Path | None:
     paths = (folder / f"{stem}{suffix}" for suffix in _SUFFIXES)
     return next((path for path in paths if path.parent == folder and path.is_file()), None)
-
-
-def _text_file(folder: Path, name: str) -> str:
-    try:
-        data = inside(folder, name).read_bytes()
-    except OSError as error:
-        raise ItemError("null", f"cannot read document {printable(name)!r}: {error}") from error
-    except ItemError as fault:
-        raise ItemError("null", f"document {printable(name)!r}: {fault}") from fault
-    return text_of(data, "document").removesuffix("\n")
-
-
-def _record(index: int, raw: RawRow, document: Documents) -> Record:
-    name, label = f"row:{index}", None
-    try:
-        with reading_row():
-            if isinstance(raw, Problem):
-                raise ItemError(raw.kind, raw.message)
-            name = spelled(raw["annotation_id"], "annotation_id") or name
-            label = spelled(raw["classification"], "classification")
-            passages = _passages(raw["evidences"])
-            text = document(_document_name(raw, passages))
-            evidence = spans_json(_spans(text, passages), text)
-    except ItemError as fault:
-        error = printable(str(fault))
-        return Record(name, index, None, label, "{}", None, fault.kind, error)
-    return Record(name, index, text, label, "{}", None, None, None, evidence)
 
 
 def _passages(evidences: Any) -> list[Mapping[str, Any]]:

@@ -5,22 +5,22 @@ import csv
 import gzip
 import io
 import json
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
-from transexplain.data.read_frames import reading, unpacking, unreadable
 from transexplain.data.source_files import (
     MAX_ROW,
+    OpenTable,
     Problem,
     RawRow,
-    Table,
     printable,
+    reading,
+    unpacking,
 )
 from transexplain.errors import DataSourceError
 from transexplain.files.paths import AnyPath, RemotePath, state_of
@@ -156,14 +156,8 @@ def _delimiter_of(path: AnyPath, encoding: str, usual: str) -> str:
 @contextmanager
 def _first_lines(path: AnyPath) -> Iterator[Iterator[bytes]]:
     """The beginnings of a file's lines."""
-    try:
-        with ExitStack() as stack:
-            stream: IO[bytes] | gzip.GzipFile = stack.enter_context(path.open("rb"))
-            if path.suffix.lower() == ".gz":
-                stream = stack.enter_context(gzip.open(stream))
-            yield iter(lambda: stream.readline(_LINE), b"")
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from error
+    with reading(path), _unpacked(path) as stream:
+        yield iter(lambda: stream.readline(_LINE), b"")
 
 
 def checked_encoding(name: str) -> str:
@@ -194,43 +188,13 @@ def checked_delimiter(text: str) -> str:
 
 
 UTF8_MARK = b"\xef\xbb\xbf"
-_TOO_LONG = Problem(kind="malformed-row", message=f"the line is longer than {MAX_ROW:,} bytes")
+_TOO_LONG = Problem("malformed-row", f"the line is longer than {MAX_ROW:,} bytes")
 
 T = TypeVar("T")
 
 
-class _Lines(Protocol):
-    def readline(self, size: int, /) -> bytes: ...
-
-
-class _AsUtf8:
-    """The lines of a file in another encoding; bytes that mean nothing in it stay as they are."""
-
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, encoding: str) -> None:
-        self._text = io.TextIOWrapper(
-            cast(IO[bytes], stream), encoding=encoding, errors="surrogateescape", newline="\n"
-        )
-
-    def readline(self, size: int, /) -> bytes:
-        """The next line, or its first `size` characters."""
-        return self._text.readline(size).encode(UTF8, "surrogateescape")
-
-    def detach(self) -> None:
-        """Leave the file open."""
-        self._text.detach()
-
-
-class _Unpacked:
-    """Lines of a compressed file; refuses one that unpacks to far too many bytes."""
-
-    def __init__(self, lines: _Lines, count: Callable[[int], None]) -> None:
-        self._lines, self._count = lines, count
-
-    def readline(self, size: int, /) -> bytes:
-        """The next line, or its first `size` bytes."""
-        line = self._lines.readline(size)
-        self._count(len(line))
-        return line
+#: the next line of a file, or its first so many bytes
+ReadLine = Callable[[int], bytes]
 
 
 @contextmanager
@@ -244,37 +208,60 @@ def open_lines(path: AnyPath, encoding: str = UTF8) -> Iterator[Iterator[bytes |
     """
     with ExitStack() as stack:
         with reading(path):
-            stream: IO[bytes] | gzip.GzipFile = stack.enter_context(path.open("rb"))
-            if path.suffix.lower() == ".gz":
-                stream = stack.enter_context(gzip.open(stream))
-        lines: _Lines = stream
+            stream = stack.enter_context(_unpacked(path))
+        readline: ReadLine = stream.readline
         if encoding != UTF8:
-            lines = reader = _AsUtf8(stream, encoding)
-            stack.callback(reader.detach)  # whoever created the file object closes it
-        if isinstance(stream, gzip.GzipFile):
-            lines = _Unpacked(lines, unpacking(path))
-        yield lines_of(lines, path)
+            # bytes that mean nothing in the encoding stay as they are
+            text = io.TextIOWrapper(
+                stream, encoding=encoding, errors="surrogateescape", newline="\n"
+            )
+            stack.callback(text.detach)  # the file object is closed by who opened it
+            readline = lambda size: text.readline(size).encode(UTF8, "surrogateescape")  # noqa: E731
+        if path.suffix.lower() == ".gz":
+            readline = _counted(readline, unpacking(path))
+        yield lines_of(readline, path)
 
 
-def lines_of(stream: _Lines, path: AnyPath, *, beginning: bool = True) -> Iterator[bytes | Problem]:
+@contextmanager
+def _unpacked(path: AnyPath) -> Iterator[IO[bytes]]:
+    with path.open("rb") as stream:
+        if path.suffix.lower() != ".gz":
+            yield stream
+        else:
+            with gzip.open(stream) as unpacked:
+                yield cast(IO[bytes], unpacked)
+
+
+def _counted(readline: ReadLine, count: Callable[[int], None]) -> ReadLine:
+    def counted(size: int) -> bytes:
+        line = readline(size)
+        count(len(line))
+        return line
+
+    return counted
+
+
+def lines_of(
+    readline: ReadLine, path: AnyPath, *, beginning: bool = True
+) -> Iterator[bytes | Problem]:
     """As `open_lines` of a stream in UTF-8, at the `beginning` of the file or amid it."""
     first = beginning
-    while line := _read_line(stream, path):
+    while line := _read_line(readline, path):
         if first:
             first = False
             line = line.removeprefix(UTF8_MARK)
         if len(line) <= MAX_ROW or line.endswith(b"\n"):
             yield line
         else:
-            while (rest := _read_line(stream, path)) and not rest.endswith(b"\n"):
+            while (rest := _read_line(readline, path)) and not rest.endswith(b"\n"):
                 pass
             yield _TOO_LONG
 
 
-def _read_line(stream: _Lines, path: AnyPath) -> bytes:
+def _read_line(readline: ReadLine, path: AnyPath) -> bytes:
     try:
         with reading(path):
-            return stream.readline(MAX_ROW + 1)
+            return readline(MAX_ROW + 1)
     except DataSourceError as error:
         if isinstance(error.__cause__, UnicodeError):
             raise DataSourceError(f"{error}, and name its data.encoding") from error
@@ -297,7 +284,7 @@ _PEEK = 100  #: lines read ahead to learn which columns there are
 
 
 @contextmanager
-def open_jsonl(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
+def open_jsonl(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
     """A file with a JSON object per line; its columns are the keys of the first 100 objects.
 
     Raises DataSourceError where none of those lines is an object.
@@ -311,7 +298,7 @@ def open_jsonl(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
             raise DataSourceError(
                 f"{path}: every line must be a JSON object with fields; the first: {seen}"
             )
-        yield Table(
+        yield OpenTable(
             columns=tuple(map(printable, columns)),
             rows=lambda wanted: picked(chain(first, rows), wanted),
             sparse=True,
@@ -334,19 +321,17 @@ def parsed(line: bytes | Problem) -> RawRow:
     if isinstance(line, Problem):
         return line
     if not line.strip():
-        return Problem(kind="malformed-row", message="the line is blank")
+        return Problem("malformed-row", "the line is blank")
     try:
         text = line.decode("utf-8")
         refuse_depth(text)
         value = json.loads(text, object_pairs_hook=_once)
     except UnicodeDecodeError as error:
-        return Problem(kind="invalid-utf8", message=f"byte {error.start} is not UTF-8")
+        return Problem("invalid-utf8", f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:
-        return Problem(kind="malformed-row", message=f"not JSON: {printable(str(error))}")
+        return Problem("malformed-row", f"not JSON: {printable(str(error))}")
     if not isinstance(value, dict):
-        return Problem(
-            kind="malformed-row", message=f"a JSON {type(value).__name__}, not an object"
-        )
+        return Problem("malformed-row", f"a JSON {type(value).__name__}, not an object")
     return value
 
 
@@ -367,39 +352,36 @@ _UNQUOTED = "quoting: none reads quotes as plain characters"
 Cells = list[str] | Problem
 
 
-def open_csv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
+def open_csv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[OpenTable]:
     """A comma-separated file with a header line; RFC 4180 quoting unless the spec says none."""
     return _open(path, spec, "csv", quoted=spec.quoting != "none")
 
 
-def open_tsv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[Table]:
+def open_tsv(path: AnyPath, spec: DatasetSpec) -> AbstractContextManager[OpenTable]:
     """A tab-separated file with a header line; no quoting unless the spec says rfc4180."""
     return _open(path, spec, "tsv", quoted=spec.quoting == "rfc4180")
 
 
 @contextmanager
-def _open(path: AnyPath, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator[Table]:
+def _open(path: AnyPath, spec: DatasetSpec, name: str, *, quoted: bool) -> Iterator[OpenTable]:
     dialect = dialect_of(path, spec, USUAL[name])
     delimiter = dialect.delimiter
     with open_lines(path, dialect.encoding) as lines:
         split = split_quoted if quoted else split_plain
         cells = without_trailing(split(lines, delimiter), is_blank_row)
-        header = _header(next(cells, None), path)
-        yield Table(
+        first = next(cells, None)
+        if first is None:
+            raise DataSourceError(f"{path} is empty; its first line must name the columns")
+        if isinstance(first, Problem):
+            raise DataSourceError(
+                f"{path}: the header line cannot be read: {first.message}; the first line must "
+                "name the columns, and lines must end with LF or CRLF"
+            )
+        header = [printable(name) for name in first]
+        yield OpenTable(
             columns=tuple(header),
             rows=lambda wanted: picked_cells(cells, header, wanted, delimiter),
         )
-
-
-def _header(cells: Cells | None, path: AnyPath) -> list[str]:
-    if cells is None:
-        raise DataSourceError(f"{path} is empty; its first line must name the columns")
-    if isinstance(cells, Problem):
-        raise DataSourceError(
-            f"{path}: the header line cannot be read: {cells.message}; the first line must name "
-            "the columns, and lines must end with LF or CRLF"
-        )
-    return [printable(name) for name in cells]
 
 
 def picked_cells(
@@ -416,8 +398,8 @@ def picked_cells(
         else:
             kind = _SPOKEN.get(delimiter, repr(delimiter))
             yield Problem(
-                kind="malformed-row",
-                message=f"{len(cells)} {kind}-separated cells where the header names {width}",
+                "malformed-row",
+                f"{len(cells)} {kind}-separated cells where the header names {width}",
             )
 
 
@@ -428,12 +410,12 @@ def is_blank_row(cells: Cells) -> bool:
     )
 
 
-def unnoted() -> None:
-    """Note nothing of where rows begin."""
-
-
 #: cuts lines into cells, and calls before a row that begins with a line that was not read yet
 Splitter = Callable[[Iterator[bytes | Problem], str, Callable[[], None]], Iterator[Cells]]
+
+
+def unnoted() -> None:
+    """Note nothing of where rows begin."""
 
 
 def split_plain(
@@ -467,7 +449,11 @@ class _Rewindable:
         return self
 
     def __next__(self) -> str:
-        line = self._again.popleft() if self._again else self._fresh()
+        if self._again:
+            line = self._again.popleft()
+        else:
+            fresh = next(self._lines)
+            line = fresh if isinstance(fresh, Problem) else _decode(fresh)
         self._record.append(line)
         if isinstance(line, Problem):
             raise csv.Error(line.message)
@@ -476,12 +462,8 @@ class _Rewindable:
             raise csv.Error(f"the row is longer than {MAX_ROW:,} characters")
         return line
 
-    def _fresh(self) -> str | Problem:
-        line = next(self._lines)
-        return line if isinstance(line, Problem) else _decode(line)
-
     def begin(self) -> bool:
-        """The next line is the first of a record; whether it is a fresh one."""
+        """Begin a record with the next line; whether that is a fresh one."""
         self._record.clear()
         self._length = 0
         return not self._again
@@ -511,6 +493,6 @@ def split_quoted(
             # A stray quote would swallow the rows up to the next quote, or to the end of the
             # file: only its own line is given up and the lines after it are read afresh.
             source.rewind()
-            yield Problem(kind="malformed-row", message=f"bad quoting ({error}); {_UNQUOTED}")
+            yield Problem("malformed-row", f"bad quoting ({error}); {_UNQUOTED}")
             continue
         yield cells

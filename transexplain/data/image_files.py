@@ -22,12 +22,6 @@ from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.plans import DatasetSpec, Modality
 
 
-def names_below(root: RemotePath) -> list[str]:
-    """The relative names of all files of a folder, hidden ones left out, sorted."""
-    names = [file.url.removeprefix(f"{root.url}/") for file in under(f"{root.url}/")]
-    return [name for name in names if not any(part.startswith(".") for part in name.split("/"))]
-
-
 def read_ahead(
     root: AnyPath, names: Iterable[str | None], together: int = 64
 ) -> Iterator[RemotePath | None]:
@@ -113,7 +107,23 @@ def _decoded(
 ) -> T:
     with _DECODING, warnings.catch_warnings():
         warnings.filterwarnings("error", module=r"PIL\.")
-        return _decode(data, shown, form, most_pixels)
+        try:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                if image.width * image.height > most_pixels:
+                    raise ItemError("image-too-large", _too_large(shown, most_pixels))
+                _refuse_scans(image, data, shown)
+                image.load()
+                ImageOps.exif_transpose(image, in_place=True)
+                return form(image)
+        except ItemError:
+            raise
+        except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+            raise ItemError("image-too-large", _too_large(shown, most_pixels)) from error
+        except UnidentifiedImageError as error:
+            known = ", ".join(FORMATS)
+            raise ItemError("bad-image", f"{shown} is not a picture ({known})") from error
+        except Exception as error:  # a decoder fed hostile bytes may fail in any way at all
+            raise ItemError("bad-image", f"{shown} is damaged: {printable(str(error))}") from error
 
 
 def _bytes(path: AnyPath, shown: str, sha256: str | None) -> bytes:
@@ -132,26 +142,6 @@ def _bytes(path: AnyPath, shown: str, sha256: str | None) -> bytes:
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
         raise ItemError("image-changed", f"{shown} has changed since the audit was planned")
     return data
-
-
-def _decode(data: bytes, shown: str, form: Callable[[Image.Image], T], most_pixels: int) -> T:
-    try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.width * image.height > most_pixels:
-                raise ItemError("image-too-large", _too_large(shown, most_pixels))
-            _refuse_scans(image, data, shown)
-            image.load()
-            ImageOps.exif_transpose(image, in_place=True)
-            return form(image)
-    except ItemError:
-        raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise ItemError("image-too-large", _too_large(shown, most_pixels)) from error
-    except UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
-        raise ItemError("bad-image", f"{shown} is not a picture ({known})") from error
-    except Exception as error:  # a decoder fed hostile bytes may fail in any way at all
-        raise ItemError("bad-image", f"{shown} is damaged: {printable(str(error))}") from error
 
 
 def _refuse_scans(image: Image.Image, data: bytes, shown: str) -> None:
@@ -192,23 +182,14 @@ class ImageFolderSource:
     with an error, one that leads inside adds nothing.
     """
 
+    modality: Modality = "image"
+    numbered, named, marked = False, True, False
+
     def __init__(self, spec: DatasetSpec, location: str) -> None:
-        columns = (
-            spec.text,
-            spec.image,
-            spec.label,
-            spec.id,
-            spec.evidence,
-            spec.spans,
-            *spec.meta,
-            spec.cluster,
-            spec.template,
-        )
-        if any(columns):
+        if named := spec.columns:
             raise DataSourceError(
                 "an image folder has no columns: the label is the name of the subfolder, the id "
-                "the path; remove text, image, label, id, evidence, spans, meta, cluster and "
-                "template, or list the pictures in a csv"
+                f"the path; remove {', '.join(named)}, or list the pictures in a csv"
             )
         if is_url(location):
             self._root: AnyPath = RemotePath(pinned(location).rstrip("/"))
@@ -218,8 +199,6 @@ class ImageFolderSource:
                 raise DataSourceError(f"{location!r} is not a folder (in {Path.cwd()})")
             self._root = folder.resolve()
         self.root = str(self._root)
-        self.modality: Modality = "image"
-        self.numbered, self.named, self.marked = False, True, False
         self._names, others = self._find(location)
         self.facts = FileFacts(notes=(("", _left_out(others)),))
 
@@ -236,17 +215,17 @@ class ImageFolderSource:
             try:
                 sha256 = picture_digest(path or inside(self._root, name), name)
             except ItemError as fault:
-                yield Record(
-                    printable(name), index, None, label, "{}", None, fault.kind, str(fault)
-                )
+                shown = printable(name)
+                yield Record(shown, index, label=label, error_kind=fault.kind, error=str(fault))
             else:
-                yield Record(name, index, name, label, "{}", sha256, None, None)
+                yield Record(name, index, name, label, sha256=sha256)
 
     def _find(self, location: str) -> tuple[list[str], Counter[str]]:
         """The pictures, and how many files there are of each other suffix."""
         others: Counter[str] = Counter()
         if isinstance(self._root, RemotePath):
-            listed = names_below(self._root)
+            listed = [file.url.removeprefix(f"{self.root}/") for file in under(f"{self.root}/")]
+            listed = [name for name in listed if "/." not in f"/{name}"]
             names = [name for name in listed if PurePosixPath(name).suffix.lower() in SUFFIXES]
             rest = (PurePosixPath(name).suffix.lower() for name in listed)
             others.update(suffix or "no suffix" for suffix in rest if suffix not in SUFFIXES)

@@ -83,25 +83,6 @@ def _words(text: str) -> _Words:
 _TEMPLATE = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Clustering:
-    """Every row's cluster, and what was found in the texts."""
-
-    first: list[int | None]  #: the first row of its cluster; None: it is alone
-    repeating: int = 0  #: rows whose text nearly repeats another's
-    repeated: int = 0  #: clusters that these make up
-    template: int = 0  #: rows that nearly repeat one text and are no cluster: they are too many
-
-    @property
-    def facts(self) -> dict[str, int]:
-        """The facts that a snapshot stores beside the clusters."""
-        return {
-            "repeating": self.repeating,
-            "repeated": self.repeated,
-            "template": self.template,
-        }
-
-
 @dataclass(slots=True)
 class Clusters:
     """Collects the rows of a data set in order, then finds which belong together."""
@@ -132,8 +113,14 @@ class Clusters:
                 self._repeats[self._rows] = self.near.add(self._rows, record.content)
             self._rows += 1
 
-    def found(self) -> Clustering | None:
-        """The clusters; None where no column names them and no text repeats another."""
+    def found(self) -> tuple[list[int | None], dict[str, int]] | None:
+        """Every row's cluster, and what was found in the texts, which a snapshot stores beside it.
+
+        A cluster is the number of its first row; None: the row is alone. `repeating` are rows whose
+        text nearly repeats another's, `repeated` the clusters that they make up, `template` rows
+        that nearly repeat one text and are no cluster, as they are too many. None where no column
+        names clusters and no text repeats another.
+        """
         near = _first_rows(
             [(row, repeat) for row, of in self._repeats.items() for repeat in of], self._rows
         )
@@ -151,15 +138,10 @@ class Clusters:
         whole = _first_rows(links, self._rows)
         together = np.bincount(whole)[whole] > 1
         together[[row for rows in self._named.values() for row in rows]] = True
-        return Clustering(
-            first=[
-                first if joined else None
-                for first, joined in zip(whole.tolist(), together.tolist(), strict=True)
-            ],
-            repeating=int(alike.sum()),
-            repeated=len(alike),
-            template=template,
-        )
+        rows = zip(whole.tolist(), together.tolist(), strict=True)
+        firsts = [first if joined else None for first, joined in rows]
+        facts = {"repeating": int(alike.sum()), "repeated": len(alike), "template": template}
+        return firsts, facts
 
 
 def _first_rows(links: Sequence[tuple[int, int]], rows: int) -> NDArray[np.intp]:

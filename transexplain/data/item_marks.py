@@ -5,9 +5,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from transexplain.data.image_files import load_mask
 from transexplain.data.source_files import inside, picture_digest, printable
 from transexplain.errors import ItemError
@@ -33,17 +30,8 @@ def spans_json(spans: Iterable[Any], text: str) -> str:
     """
     kept = []
     for span in spans:
-        start, end = span
-        if type(start) is not int or type(end) is not int:
-            raise ItemError(BAD_EVIDENCE, f"span {_shown(span)} is not two whole numbers")
-        if start > end:
-            raise ItemError(BAD_EVIDENCE, f"span {_shown(span)} ends before its start")
-        if start < 0 or end > len(text):
-            raise ItemError(
-                BAD_EVIDENCE,
-                f"span {_shown(span)} lies outside the text of {len(text)} characters",
-            )
-        if start < end:
+        _check_span(span, span, text, BAD_EVIDENCE, shortest=0)
+        if span[0] < span[1]:
             kept.append(span)
     return json.dumps({"spans": kept})
 
@@ -55,16 +43,29 @@ def boxes_cell(cell: str) -> str:
     """
     boxes = _listed(cell, "[left, top, right, bottom]", 4)
     for box in boxes:
-        if not all(type(edge) in (int, float) for edge in box):
-            raise ItemError(BAD_EVIDENCE, f"box {_shown(box)} is not four numbers")
-        left, top, right, bottom = box
-        if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
-            raise ItemError(
-                BAD_EVIDENCE,
-                f"box {_shown(box)} is not left < right and top < bottom within 0 and 1 "
-                "(shares of the picture's width and height, not pixels)",
-            )
+        _check_box(box, box, BAD_EVIDENCE)
     return json.dumps({"boxes": boxes})
+
+
+def _check_span(span: Sequence[Any], entry: Any, text: str, kind: str, *, shortest: int) -> None:
+    start, end = span
+    whole = type(start) is int and type(end) is int
+    if not (whole and 0 <= start <= end - shortest and end <= len(text)):
+        order = "start < end" if shortest else "start <= end"
+        raise ItemError(
+            kind,
+            f"{_shown(entry)} is not {order} within the text's {len(text)} characters (not bytes)",
+        )
+
+
+def _check_box(box: Sequence[Any], entry: Any, kind: str) -> None:
+    numbers = all(type(edge) in (int, float) for edge in box)
+    if not (numbers and 0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+        raise ItemError(
+            kind,
+            f"{_shown(entry)} is not left < right and top < bottom within 0 and 1 (shares of the "
+            "picture's width and height, not pixels)",
+        )
 
 
 def mask_cell(cell: str, folder: AnyPath, root: str) -> str:
@@ -182,7 +183,11 @@ def read_annotations(kept: str | None, root: AnyPath | None = None) -> tuple[Ann
             left, top, right, bottom = edges
             marks.append(Annotation(group=group, entity=entity, box=(left, top, right, bottom)))
         else:
-            mask = _mask(json.dumps(edges[0]), root or Path())
+            try:
+                mark = read_rationale(json.dumps(edges[0]), root or Path())
+            except ItemError as fault:
+                raise ItemError(BAD_SPANS, str(fault)) from fault
+            mask = mark.mask if mark else None
             marks.append(Annotation(group=group, entity=entity, mask=mask))
     return tuple(marks)
 
@@ -190,14 +195,6 @@ def read_annotations(kept: str | None, root: AnyPath | None = None) -> tuple[Ann
 def groups_in(kept: str | None) -> set[str]:
     """The groups of the entities that a snapshot keeps of an item."""
     return {entry[-2] for entry in (json.loads(kept) if kept else ())}
-
-
-def _mask(kept: str, root: AnyPath) -> NDArray[np.bool_] | None:
-    try:
-        evidence = read_rationale(kept, root)
-    except ItemError as fault:
-        raise ItemError(BAD_SPANS, str(fault)) from fault
-    return evidence.mask if evidence else None
 
 
 def _masked(entry: list[Any], folder: AnyPath | None, root: str) -> list[Any]:
@@ -220,10 +217,13 @@ def _checked(entry: Any, text: str | None) -> list[Any]:
         )
     _check_names(entry, entry[edges:])
     if text is None:
-        _check_box(entry)
+        _check_box(entry[:4], entry, BAD_SPANS)
+        usual = ""
     else:
-        _check_span(entry, text)
-    usual = "" if text is None else " ".join(text[entry[0] : entry[1]].split())
+        _check_span(entry[:2], entry, text, BAD_SPANS, shortest=1)
+        usual = " ".join(text[entry[0] : entry[1]].split())
+        if not usual:
+            raise ItemError(BAD_SPANS, f"{_shown(entry)} holds white space only")
     return entry if len(entry) == edges + 2 else [*entry, usual]
 
 
@@ -237,30 +237,6 @@ def _check_names(entry: list[Any], names: list[Any]) -> None:
             raise ItemError(
                 BAD_SPANS, f"{_shown(entry)}: a name holds half of a letter; write UTF-8"
             )
-
-
-def _check_span(entry: list[Any], text: str) -> None:
-    start, end = entry[:2]
-    if type(start) is not int or type(end) is not int or not 0 <= start < end <= len(text):
-        raise ItemError(
-            BAD_SPANS,
-            f"{_shown(entry)} is not start < end within the text's {len(text)} characters (not "
-            "bytes)",
-        )
-    if not text[start:end].strip():
-        raise ItemError(BAD_SPANS, f"{_shown(entry)} holds white space only")
-
-
-def _check_box(entry: list[Any]) -> None:
-    left, top, right, bottom = entry[:4]
-    if not all(type(edge) in (int, float) for edge in entry[:4]) or not (
-        0 <= left < right <= 1 and 0 <= top < bottom <= 1
-    ):
-        raise ItemError(
-            BAD_SPANS,
-            f"{_shown(entry)} is not left < right and top < bottom within 0 and 1 (shares of the "
-            "picture's width and height, not pixels)",
-        )
 
 
 def _shown(entry: Any) -> str:

@@ -7,9 +7,8 @@ a text file where its rows begin. Like a snapshot it is named by its own sha256.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,17 +49,7 @@ class Layout:
         return file_formats.split_quoted if self.quoted else file_formats.split_plain
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineIndex:
-    """Where rows begin, and what reading the whole file has told."""
-
-    rows: int  #: of the file, blank ones at its end left out
-    sha256: str  #: of its bytes
-    noted: NDArray[np.int64]  #: (N,) ascending rows that are noted, the first of all among them
-    offsets: NDArray[np.int64]  #: (N,) bytes at which they begin
-
-
-class _Counted:
+class _CountedLines:
     """Lines of a stream; counts its bytes and hashes them."""
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -75,17 +64,18 @@ class _Counted:
         return line
 
 
-def index_lines(stream: IO[bytes], place: str, layout: Layout) -> LineIndex:
-    """Read a file from its beginning to its end; raises DataSourceError where that fails."""
-    counted = _Counted(stream)
-    lines = file_formats.lines_of(counted, Path(place))
-    starts: Iterator[tuple[int | None, bool]]
-    if layout.format == "jsonl":
-        starts = _plain_starts(lines, counted, _mark(stream))
-    else:
-        starts = _cell_starts(lines, counted, layout)
-    noted, offsets, rows = [0], [0], 0
-    for row, (offset, blank) in enumerate(starts):
+def index_lines(stream: IO[bytes], listed: "ListedFile") -> "ListedFile":
+    """The file with where its rows begin and its digest: `stream` is read from beginning to end.
+
+    Raises DataSourceError where that fails.
+    """
+    counted = _CountedLines(stream)
+    lines = file_formats.lines_of(counted.readline, Path(listed.info.url))
+    mark = stream.read(len(file_formats.UTF8_MARK))
+    stream.seek(0)
+    first = len(mark) if mark == file_formats.UTF8_MARK else 0
+    noted, offsets, rows = [0], [first], 0
+    for row, (offset, blank) in enumerate(_starts(lines, counted, listed.layout, first)):
         if row == 0:
             offsets[0] = offset or 0
         elif offset is not None and row - noted[-1] >= STEP:
@@ -94,7 +84,8 @@ def index_lines(stream: IO[bytes], place: str, layout: Layout) -> LineIndex:
         if not blank:
             rows = row + 1
     kept = int(np.searchsorted(noted, max(1, rows)))
-    return LineIndex(
+    return replace(
+        listed,
         rows=rows,
         sha256=counted.digest.hexdigest(),
         noted=np.array(noted[:kept], dtype=np.int64),
@@ -102,56 +93,36 @@ def index_lines(stream: IO[bytes], place: str, layout: Layout) -> LineIndex:
     )
 
 
-def _mark(stream: IO[bytes]) -> int:
-    """Bytes of the mark at the beginning of a file in UTF-8; the stream stays there."""
-    mark = stream.read(len(file_formats.UTF8_MARK))
-    stream.seek(0)
-    return len(mark) if mark == file_formats.UTF8_MARK else 0
-
-
-def _plain_starts(
-    lines: Iterator[bytes | Problem], counted: _Counted, first: int
+def _starts(
+    lines: Iterator[bytes | Problem], counted: _CountedLines, layout: Layout, first: int
 ) -> Iterator[tuple[int | None, bool]]:
-    """Return where each line begins, and whether it is blank."""
-    start = first
-    for line in lines:
-        yield start, file_formats.is_blank(line)
-        start = counted.consumed
-
-
-def _cell_starts(
-    lines: Iterator[bytes | Problem], counted: _Counted, layout: Layout
-) -> Iterator[tuple[int | None, bool]]:
-    """As `_plain_starts`, of records; None where one began amid lines that were read before."""
+    """Where each row begins, and whether it is blank; None: amid lines that were read before."""
+    if layout.format == "jsonl":
+        start = first
+        for line in lines:
+            yield start, file_formats.is_blank(line)
+            start = counted.consumed
+        return
     begun: list[int] = []
-
-    def note() -> None:
-        begun[:] = [counted.consumed]
-
-    cells = layout.splitter(lines, layout.delimiter, note)
-    yield from islice(_begun(cells, begun), 1, None)  # the first is the header
-
-
-def _begun(cells: Iterator[Any], begun: list[int]) -> Iterator[tuple[int | None, bool]]:
-    for cell in cells:
-        start = begun[0] if begun else None
+    cells = layout.splitter(lines, layout.delimiter, lambda: begun.append(counted.consumed))
+    for number, row in enumerate(cells):
+        if number:  # the first is the header
+            yield begun[-1] if begun else None, file_formats.is_blank_row(row)
         begun.clear()
-        yield start, file_formats.is_blank_row(cell)
 
 
-_SCHEMA = pa.schema(
-    [
-        pa.field("place", pa.string(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("state", pa.string(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("columns", pa.string(), nullable=False),
-        pa.field("layout", pa.string(), nullable=False),
-        pa.field("noted", pa.list_(pa.int64()), nullable=False),
-        pa.field("offsets", pa.list_(pa.int64()), nullable=False),
-    ]
-)
+_COLUMNS = {
+    "place": pa.string(),
+    "size": pa.int64(),
+    "state": pa.string(),
+    "sha256": pa.string(),
+    "rows": pa.int64(),
+    "columns": pa.string(),
+    "layout": pa.string(),
+    "noted": pa.list_(pa.int64()),
+    "offsets": pa.list_(pa.int64()),
+}
+_SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
 _WHERE = ("noted", "offsets")
 _FACTS = b"transexplain_manifest"
 #: files of a row group, and rows that are noted in it
@@ -165,15 +136,18 @@ class ListedFile:
 
     info: FileInfo
     sha256: str = ""  #: of its bytes; "": they were not read
-    rows: int
+    rows: int  #: blank ones at its end left out
     columns: Columns
     layout: Layout
-    noted: NDArray[np.int64] = field(default_factory=lambda: _NONE)  #: see `listed_files.LineIndex`
-    offsets: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    #: (N,) ascending rows of a text file that are noted, the first of all among them
+    noted: NDArray[np.int64] = field(default_factory=lambda: _NONE)
+    offsets: NDArray[np.int64] = field(
+        default_factory=lambda: _NONE
+    )  #: (N,) bytes that they begin at
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class FileManifest:
     """What a manifest says of all its files together, and where each begins."""
 
     path: Path
@@ -236,14 +210,14 @@ def _table(files: Sequence[ListedFile], schema: pa.Schema) -> Any:
     return pa.table(columns, schema=schema)
 
 
-def read(path: Path) -> Manifest:
+def read(path: Path) -> FileManifest:
     """The manifest, without where rows begin in its files; it was verified before."""
     stat = path.stat()
     return _read(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, changed: int, size: int) -> Manifest:
+def _read(path: Path, changed: int, size: int) -> FileManifest:
     del changed, size  # one that was written anew is read anew
     with pq.ParquetFile(path, pre_buffer=False) as file:
         metadata = file.metadata
@@ -251,7 +225,7 @@ def _read(path: Path, changed: int, size: int) -> Manifest:
         counts = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         facts = json.loads(file.schema_arrow.metadata[_FACTS])
     clusters = facts["clusters"]
-    return Manifest(
+    return FileManifest(
         path=path,
         starts=np.concatenate([[0], np.cumsum(rows)]).astype(np.int64),
         clusters=None if clusters is None else {int(row): int(first) for row, first in clusters},

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,23 +18,22 @@ from transexplain.data import listed_files
 from transexplain.data.file_formats import lines_of
 from transexplain.data.listed_files import ListedFile
 from transexplain.data.parquet_files import RowGroups, rows_of
-from transexplain.data.read_frames import reading
 from transexplain.data.source_files import (
+    OpenTable,
     RawRow,
     Record,
-    Table,
     file_digest,
+    reading,
     snapshot_file,
     with_partitions,
 )
 from transexplain.data.table_source import RowReader
 from transexplain.errors import DataSourceError, RemoteFileError
 from transexplain.files import remote_files
+from transexplain.files.paths import any_path, state_of
 from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef
 
-#: bytes that are fetched of a remote file at once where it is read from its beginning
-_AHEAD = 8 * 2**20
 #: seconds for which a remote file is taken to be what it was
 _TRUSTED = 10.0
 
@@ -44,15 +43,9 @@ def info_of(place: str) -> FileInfo:
 
     Raises DataSourceError where there is none, ObjectStoreError.
     """
-    try:
-        if is_url(place):
-            return remote_files.info(place)
-        stat = Path(place).stat()
-    except RemoteFileError as error:
-        raise DataSourceError(str(error)) from None
-    except OSError as error:
-        raise DataSourceError(f"cannot read {place}: {error.strerror}") from error
-    return FileInfo(url=place, size=stat.st_size, state=str(stat.st_mtime_ns))
+    with _named(place):
+        state, size = state_of(any_path(place))
+    return FileInfo(url=place, size=size, state=str(state))
 
 
 class LocatedFile:
@@ -76,24 +69,17 @@ class LocatedFile:
                 f"{error}; it was one of the data's files when the audit was planned: put it back "
                 "and resume the run, or plan the audit again"
             ) from None
-        if not self._is_same(now, remote=remote):
+        same = (now.size, now.state) == (self.planned.size, self.planned.state)
+        if not same and now.size == self.planned.size and self._sha256 and not remote:
+            # put back with another time: its bytes decide, where they are known
+            same = file_digest(Path(now.url)) == self._sha256
+        if not same:
             raise DataSourceError(
                 f"{now.url} has changed since the audit was planned: {self.planned.size:,} bytes "
                 f"({self.planned.state}) then, {now.size:,} ({now.state}) now; put the file back "
                 "with its time of change (cp -p, rsync -t) and resume the run, or plan again"
             )
-        self._checked = time.monotonic()
-
-    def _is_same(self, now: FileInfo, *, remote: bool) -> bool:
-        if now.size != self.planned.size:
-            return False
-        if now.state == self.planned.state:
-            return True
-        # put back with another time: its bytes decide, where they are known
-        same = not remote and self._sha256 != "" and file_digest(Path(now.url)) == self._sha256
-        if same:
-            self.planned = now
-        return same
+        self.planned, self._checked = now, time.monotonic()
 
     def between(self, start: int, stop: int) -> bytes:
         """The bytes from `start` to `stop`, and no others; raises DataSourceError."""
@@ -125,14 +111,6 @@ def _named(place: str) -> Iterator[None]:
         raise DataSourceError(f"cannot read {place}: {error.strerror or error}") from error
 
 
-def from_beginning(place: str) -> IO[bytes]:
-    """A file to be read from its beginning, of a store in large pieces."""
-    with _named(place):
-        if not is_url(place):
-            return Path(place).open("rb")
-        return io.BufferedReader(remote_files.RangeReader(place), _AHEAD)
-
-
 _BUFFER = 1 << 20  #: bytes of a column that are fetched at once
 #: files that a thread keeps open
 _OPEN = 4
@@ -155,24 +133,19 @@ def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, 
 
 def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[int, Record]]:
     """As `manifest_rows`, each with its number; clusters are as the files name them."""
-    manifest = listed_files.read(snapshot_file(ref))
-    starts, row = manifest.starts, start
+    row = start
     while row < stop:
-        number = int(np.searchsorted(starts, row, side="right")) - 1
-        first, end = int(starts[number]), min(stop, int(starts[number + 1]))
-        opened = _opened(ref.fingerprint, number, manifest)
+        first, end, opened = _at(ref, row)
         reader = RowReader(opened.listed.columns, Path(), "")
-        for raw in opened.rows(row - first, end - first):
+        for raw in opened.rows(row - first, min(stop, end) - first):
             yield row, reader.record(row, raw)
             row += 1
 
 
 def aligned(ref: DatasetRef, row: int) -> int:
     """The last row at or before this one from which on its file can be read."""
-    manifest = listed_files.read(snapshot_file(ref))
-    number = int(np.searchsorted(manifest.starts, row, side="right")) - 1
-    first = int(manifest.starts[number])
-    return first + _opened(ref.fingerprint, number, manifest).aligned(row - first)
+    first, _, opened = _at(ref, row)
+    return first + opened.aligned(row - first)
 
 
 def changed_files(ref: DatasetRef) -> Iterator[str]:
@@ -192,19 +165,24 @@ def changed_files(ref: DatasetRef) -> Iterator[str]:
 _local = threading.local()
 
 
-def _opened(fingerprint: str, number: int, manifest: listed_files.Manifest) -> "_Text | _Parquet":
-    """The file of a dataset, kept open for the rows after these; checked each time."""
-    files: dict[tuple[str, int], _Text | _Parquet] = _local.__dict__.setdefault("files", {})
-    key = (fingerprint, number)
+def _at(ref: DatasetRef, row: int) -> "tuple[int, int, _TextFile | _Parquet]":
+    """First row of the file that holds a row, the one behind its last, and the file.
+
+    It is kept open for the rows after these, and checked each time.
+    """
+    manifest = listed_files.read(snapshot_file(ref))
+    number = int(np.searchsorted(manifest.starts, row, side="right")) - 1
+    files: dict[tuple[str, int], _TextFile | _Parquet] = _local.__dict__.setdefault("files", {})
+    key = (ref.fingerprint, number)
     known = files.pop(key, None)
     if known is None:
         while len(files) >= _OPEN:
             del files[next(iter(files))]
         listed = manifest.listed(number)
-        known = (_Parquet if listed.layout.format == "parquet" else _Text)(listed)
+        known = (_Parquet if listed.layout.format == "parquet" else _TextFile)(listed)
     known.file.check()
     files[key] = known
-    return known
+    return int(manifest.starts[number]), int(manifest.starts[number + 1]), known
 
 
 class _File(ABC):
@@ -218,7 +196,7 @@ class _File(ABC):
 
     def rows(self, start: int, stop: int) -> Iterator[RawRow]:
         """Rows of the file, by their number in it."""
-        table = Table(columns=self.own, rows=lambda _: self.own_rows(start, stop))
+        table = OpenTable(columns=self.own, rows=lambda _: self.own_rows(start, stop))
         wanted = self.listed.columns.wanted
         return with_partitions(table, self.listed.info.url).rows(wanted)
 
@@ -231,7 +209,7 @@ class _File(ABC):
         return tuple(name for name in self.listed.columns.wanted if name in names)
 
 
-class _Text(_File):
+class _TextFile(_File):
     """A text file: as many rows as are noted together are read and kept at a time."""
 
     def __init__(self, listed: ListedFile) -> None:
@@ -262,7 +240,7 @@ class _Text(_File):
         end = self.listed.info.size if last else int(offsets[block + 1])
         count = (self.listed.rows if last else int(noted[block + 1])) - int(noted[block])
         stream = io.BytesIO(self.file.between(begin, end))
-        lines = lines_of(stream, Path(self.listed.info.url), beginning=False)
+        lines = lines_of(stream.readline, Path(self.listed.info.url), beginning=False)
         return islice(self.listed.layout.rows(lines, self.own), count)
 
     def aligned(self, row: int) -> int:
@@ -293,23 +271,19 @@ class _Parquet(_File):
     def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
         while start < stop:
             with reading(self.listed.info.url):
-                self._go_to(start)
+                group = int(np.searchsorted(self._starts, start, side="right")) - 1
+                if group != self._group or start < self._first:
+                    self._group, self._first = group, int(self._starts[group])
+                    self._batch = None
+                    self._batches = self._groups.batches(group, self.own)
+                while self._batch is None or start >= self._first + len(self._batch):
+                    self._first += 0 if self._batch is None else len(self._batch)
+                    self._batch = next(self._batches, None)
+                    if self._batch is None:
+                        raise EOFError("it ends early")
                 some = self._batch.slice(start - self._first, stop - start)
                 yield from rows_of(some, self.own)
             start += len(some)
-
-    def _go_to(self, row: int) -> None:
-        """Decode on until the batch that holds a row."""
-        group = int(np.searchsorted(self._starts, row, side="right")) - 1
-        if group != self._group or row < self._first:
-            self._group, self._first = group, int(self._starts[group])
-            self._batch = None
-            self._batches = self._groups.batches(group, self.own)
-        while self._batch is None or row >= self._first + len(self._batch):
-            self._first += 0 if self._batch is None else len(self._batch)
-            self._batch = next(self._batches, None)
-            if self._batch is None:
-                raise EOFError("it ends early")
 
     def aligned(self, row: int) -> int:
         """The first row of the row group of this one."""

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from transexplain.data.picture_places import TOGETHER, holds_pictures, packed_cells, plain_column
-from transexplain.data.read_frames import unpacking
-from transexplain.data.source_files import MAX_ROW, Problem, RawRow, Table
+from transexplain.data.source_files import MAX_ROW, OpenTable, Problem, RawRow, unpacking
 from transexplain.errors import DataSourceError
 from transexplain.files.paths import AnyPath, RemotePath
 from transexplain.types.plans import DatasetSpec
@@ -25,7 +24,7 @@ _NESTED = 1 << 26  #: values of a column of lists in a row group
 
 
 @contextmanager
-def open_parquet(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
+def open_parquet(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
     """A Parquet file, gzipped or not; texts come as bytes, so that a bad one costs its row only.
 
     Raises DataSourceError where it asks for too much.
@@ -34,7 +33,7 @@ def open_parquet(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         size = _REQUEST if isinstance(path, RemotePath) else _BUFFER
         groups = RowGroups(lambda **how: pq.ParquetFile(stream, buffer_size=size, **how), path)
         with groups.file:
-            yield Table(
+            yield OpenTable(
                 columns=tuple(groups.file.schema_arrow.names),
                 rows=lambda wanted: _rows(groups, wanted, path, spec.image),
                 metadata=groups.file.schema_arrow.metadata,
@@ -165,14 +164,14 @@ def _size(column: Any) -> int:
 def _cells(column: Any, name: str) -> list[Any]:
     """The cells as plain Python objects, whatever they hold; a Problem for one that cannot be."""
     if len(column) == 1 and _size(column) > MAX_ROW:
-        return [Problem(kind="malformed-row", message=f"{name!r} has more than {MAX_ROW:,} bytes")]
+        return [Problem("malformed-row", f"{name!r} has more than {MAX_ROW:,} bytes")]
     try:
         return list(_plain(column).to_pylist())
     except Exception as error:  # noqa: BLE001 - of any cell, in many classes
         if len(column) > 1:
             return [_cells(column.slice(place, 1), name)[0] for place in range(len(column))]
         kind = "invalid-utf8" if isinstance(error, UnicodeError) else "malformed-row"
-        return [Problem(kind=kind, message=f"the cell of {name!r} cannot be read: {error}")]
+        return [Problem(kind, f"the cell of {name!r} cannot be read: {error}")]
 
 
 def _plain(column: Any) -> Any:

@@ -100,7 +100,7 @@ def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
     return cell
 
 
-class _Reader:
+class _ColumnReader:
     """An open column, and the cell of it that was read last."""
 
     def __init__(self, path: AnyPath, column: str) -> None:
@@ -123,29 +123,26 @@ class _Reader:
             raise ValueError(f"it has {self._starts[-1]:,} rows")
         group = bisect.bisect_right(self._starts, row) - 1
         if group != self._group or row < self._row:
-            self._begin(group)
+            self._batches = self._file.iter_batches(  # one by one: a coded column may be huge
+                batch_size=1, row_groups=[group], columns=[self._leaf], use_threads=False
+            )
+            self._group, self._row = group, self._starts[group] - 1
         while self._row < row:
             self._cell, self._row = next(self._batches).column(0), self._row + 1
         (content,) = contents(self._cell)
         return content
 
-    def _begin(self, group: int) -> None:
-        self._batches = self._file.iter_batches(  # one by one: a coded column may be huge
-            batch_size=1, row_groups=[group], columns=[self._leaf], use_threads=False
-        )
-        self._group, self._row = group, self._starts[group] - 1
-
 
 #: the column read last, by the state of its file: the next picture is mostly in it, too
-_latest: tuple[tuple[str, int | str, int, str], _Reader] | None = None
+_latest: tuple[tuple[str, int | str, int, str], _ColumnReader] | None = None
 _READING = threading.Lock()
 
 
-def _reader(path: AnyPath, column: str) -> _Reader:
+def _reader(path: AnyPath, column: str) -> _ColumnReader:
     global _latest  # noqa: PLW0603 - behind the lock
     key = (str(path), *state_of(path), column)
     if _latest is None or _latest[0] != key:
-        _latest = (key, _Reader(path, column))
+        _latest = (key, _ColumnReader(path, column))
     return _latest[1]
 
 
@@ -154,20 +151,10 @@ _MEMBER = re.compile(r"(.+?\.tar)#(.+?)(?:@(\d+)\+(\d+))?", re.IGNORECASE | re.D
 _CELL = re.compile(r"(.+?\.parquet)#(.+)\[(\d+)\]", re.IGNORECASE | re.DOTALL)
 
 
-def member_place(name: str, start: int, size: int) -> str:
-    """Return what follows the name of a tar in the place of its member `name`."""
-    return f"#{name}@{start}+{size}"
-
-
-def cell_place(column: str, row: int) -> str:
-    """Return what follows the name of a Parquet file in the place of a cell."""
-    return f"#{column}[{row}]"
-
-
 def packed_cells(column: Any, name: str, first: int) -> list[PackedPicture | str | None]:
     """The cells of a Parquet column of pictures from row `first` on: pictures, or their paths."""
     return [
-        PackedPicture(cell_place(name, row), hashlib.sha256(cell).hexdigest())
+        PackedPicture(f"#{name}[{row}]", hashlib.sha256(cell).hexdigest())
         if isinstance(cell, bytes)
         else cell
         for row, cell in enumerate(contents(column), first)

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,15 +10,14 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from transexplain.data import CONTENTS, listed_files
+from transexplain.data import CONTENTS
 from transexplain.data.image_files import read_ahead
 from transexplain.data.item_clusters import MOST
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
-from transexplain.data.manifest_rows import aligned, manifest_rows
+from transexplain.data.manifest_rows import aligned
 from transexplain.data.picture_places import is_packed, open_picture
 from transexplain.data.snapshot import FOUND
 from transexplain.data.snapshot_pieces import snapshot_rows
-from transexplain.data.source_files import snapshot_file, verify
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.files.paths import AnyPath, RemotePath, any_path
 from transexplain.files.remote_files import is_url
@@ -136,11 +135,7 @@ def read_rows(
             f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
             f"{ref.rows}; plan the audit again"
         )
-    if ref.manifest:
-        verify(ref)
-        return manifest_rows(ref, shard.start, shard.stop)
-    tables = snapshot_rows(ref).tables(range(shard.start, shard.stop), columns)
-    return (row for table in tables for row in table.to_pylist())
+    return snapshot_rows(ref).rows(range(shard.start, shard.stop), columns)
 
 
 #: rows of a manifest that are looked at while an audit is planned, in so many blocks; all of fewer
@@ -159,74 +154,55 @@ def looked_at(ref: DatasetRef) -> list[range]:
     return [range(start, min(start + size, ref.rows)) for start in dict.fromkeys(starts)]
 
 
-def _looked_at(ref: DatasetRef) -> Iterator[dict[str, Any]]:
-    verify(ref)
-    for rows in looked_at(ref):
-        yield from manifest_rows(ref, rows.start, rows.stop)
-
-
 def labels_of(ref: DatasetRef) -> list[str]:
-    """The different labels of a dataset, sorted; reads that column only, a batch at a time.
+    """The different labels of the rows `looked_at`, sorted.
 
-    Of a manifest those of the rows `looked_at`. Raises DataSourceError where the snapshot is
-    missing or not the one of the plan.
+    Raises DataSourceError where the snapshot is missing or not the one of the plan.
     """
-    if ref.manifest:
-        return sorted({label for label in _cells(ref, "label") if label is not None})
-    labels: set[str | None] = set()
-    for batch in snapshot_rows(ref).batches(["label"]):
-        labels.update(batch.column(0).unique().to_pylist())
-    return sorted(label for label in labels if label is not None)
+    return sorted({row["label"] for row in _looked_at(ref, "label")} - {None})
 
 
 def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
-    """Every row of the snapshot that is a failure, without reading the others.
+    """Every failure among the rows `looked_at`, without reading the others; as `labels_of`."""
+    for row in _looked_at(ref, "id", "index", "error_kind", "error"):
+        if row["error_kind"] is not None:
+            yield _failure(row)
 
-    Of a manifest those of the rows `looked_at`. Raises DataSourceError where the snapshot is
-    missing or not the one of the plan.
-    """
-    if ref.manifest:
-        failing = (row for row in _looked_at(ref) if row["error_kind"] is not None)
-        yield from (_item(ref, row, Path()) for row in failing)  # type: ignore[misc]
-        return
-    root = folder_of(ref)
-    for batch in snapshot_rows(ref).batches(["id", "index", "error_kind", "error"]):
-        if batch.column(2).null_count < len(batch):
-            for row in batch.to_pylist():
-                if row["error_kind"] is not None:
-                    yield _item(ref, row, root)  # type: ignore[misc]
+
+def _looked_at(ref: DatasetRef, *columns: str) -> Iterator[dict[str, Any]]:
+    stored = snapshot_rows(ref)
+    for rows in looked_at(ref):
+        yield from stored.rows(rows, list(columns))
 
 
 def has_rationales(ref: DatasetRef) -> bool:
     """Return whether any item of the dataset has a human rationale."""
-    return "evidence" in _columns(ref)
+    return "evidence" in snapshot_rows(ref).schema().names
 
 
 def annotated_groups(ref: DatasetRef) -> list[str]:
     """The groups of the entities that are marked in the items, sorted."""
-    cells = _cells(ref, "annotations") if "annotations" in _columns(ref) else ()
-    return sorted({group for cell in cells for group in groups_in(cell)})
+    marked = "annotations" in snapshot_rows(ref).schema().names
+    rows = _looked_at(ref, "annotations") if marked else ()
+    return sorted({group for row in rows for group in groups_in(row["annotations"])})
 
 
 def clustering_of(ref: DatasetRef) -> dict[str, int]:
     """Return how many clusters and templates a dataset has, and what was found in its texts.
 
     `clusters` counts an item without one by itself, `single` are templates of one item;
-    `repeating`, `repeated` and `template` are as `item_clusters.Clustering` has them. What was not
-    requested or not found is not there.
+    `repeating`, `repeated` and `template` are those of `item_clusters.Clusters.found`. What was
+    not requested or not found is not there.
     """
-    columns = _columns(ref)
-    if ref.manifest:
-        counts = dict(listed_files.read(snapshot_file(ref)).found)
-    else:
-        metadata = snapshot_rows(ref).schema().metadata or {}
-        counts = json.loads(metadata.get(FOUND, b"{}"))
-    if "cluster" in columns:
-        clusters = Counter(_cells(ref, "cluster"))
+    schema = snapshot_rows(ref).schema()
+    counts: dict[str, int] = json.loads((schema.metadata or {}).get(FOUND, b"{}"))
+    if "cluster" in schema.names:
+        clusters = Counter(row["cluster"] for row in _looked_at(ref, "cluster"))
         alone = clusters.pop(None, 0)
         counts["clusters"] = len(clusters) + alone
-    if "template" in columns:
-        templates = Counter(name for name in _cells(ref, "template") if name is not None)
+    if "template" in schema.names:
+        templates = Counter(row["template"] for row in _looked_at(ref, "template"))
+        del templates[None]
         counts["templates"] = len(templates)
         counts["single"] = sum(count == 1 for count in templates.values())
     return counts
@@ -234,31 +210,14 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
 
 def value_counts(ref: DatasetRef, column: str) -> Counter[str | None]:
     """The items with each value of a metadata column; None: items without one."""
-    return Counter(json.loads(cell or "{}").get(column) for cell in _cells(ref, "meta"))
+    rows = _looked_at(ref, "meta")
+    return Counter(json.loads(row["meta"] or "{}").get(column) for row in rows)
 
 
-def _columns(ref: DatasetRef) -> list[str]:
-    if ref.manifest:
-        verify(ref)
-        return list(listed_files.read(snapshot_file(ref)).columns)
-    return list(snapshot_rows(ref).schema().names)
-
-
-def _cells(ref: DatasetRef, column: str) -> Iterator[str | None]:
-    """One column, a batch at a time; of a manifest in the rows `looked_at`."""
-    if ref.manifest:
-        yield from (row[column] for row in _looked_at(ref))
-        return
-    for batch in snapshot_rows(ref).batches([column]):
-        yield from batch.column(0).to_pylist()
-
-
-def _opened(ref: DatasetRef, row: dict[str, Any], root: AnyPath, picture: RemotePath | None) -> Any:
-    """Return what the content of a row stands for; raises ItemError, ObjectStoreError."""
-    content = row["content"]
-    if ref.modality == "image":
-        return open_picture(root, content, sha256=row["sha256"], resolved=True, read=picture)
-    return CONTENTS.load("nodes")(content) if ref.modality == "nodes" else content
+def _failure(row: Mapping[str, Any]) -> ItemFailure:
+    return ItemFailure(
+        item_id=row["id"], index=row["index"], kind=row["error_kind"], message=row["error"]
+    )
 
 
 def _item(
@@ -271,12 +230,17 @@ def _item(
 ) -> Item | ItemFailure:
     name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
-        return ItemFailure(item_id=name, index=index, kind=row["error_kind"], message=row["error"])
-    source = row["content"] if ref.modality == "image" else None
+        return _failure(row)
+    place, image = row["content"], ref.modality == "image"
     try:
-        content = None if ref.modality == "image" else row["content"]
-        if opened and row["content"] is not None:
-            content = _opened(ref, row, root, picture)
+        content = None if image else place
+        if opened and place is not None:
+            if image:
+                content = open_picture(
+                    root, place, sha256=row["sha256"], resolved=True, read=picture
+                )
+            elif ref.modality == "nodes":
+                content = CONTENTS.load("nodes")(content)
         # no such column where nobody marked anything
         evidence = read_rationale(row.get("evidence"), root)
         annotations = read_annotations(row.get("annotations"), root)
@@ -295,7 +259,7 @@ def _item(
         second_at=row.get("second_at"),
         label=row["label"],
         meta={} if (meta := row["meta"]) == "{}" else json.loads(meta),
-        source=source,
+        source=place if image else None,
         evidence=evidence,
         annotations=annotations,
         cluster=row.get("cluster") or "",

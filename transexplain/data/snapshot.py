@@ -4,8 +4,8 @@ import hashlib
 import heapq
 import json
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transexplain.data import SOURCES
-from transexplain.data.item_clusters import Clustering, Clusters
+from transexplain.data.item_clusters import Clusters
 from transexplain.data.source_files import (
     FileFacts,
-    Note,
     Record,
     Source,
     file_digest,
@@ -35,31 +34,27 @@ from transexplain.text.parsing import read_json
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
 
 
-class DuplicateIds:
-    """Eight bytes per id: equal digests are suspects, looked up again in the snapshot."""
+def check_ids(snapshot: Path) -> None:
+    """Raise DataSourceError naming the first id that `snapshot` holds a second time.
 
-    def __init__(self) -> None:
-        self._digests = array("Q")
-
-    def add(self, ids: Iterable[str]) -> None:
-        """Remember the ids of some rows, in order."""
-        self._digests.extend(map(_digest, ids))
-
-    def check(self, snapshot: Path) -> None:
-        """Raise DataSourceError naming the first id that `snapshot` holds a second time."""
-        ordered = np.sort(np.frombuffer(self._digests, dtype=np.uint64))
-        suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
-        if not suspects:
-            return
-        seen: dict[str, int] = {}
-        with pq.ParquetFile(snapshot) as file:
-            for batch in file.iter_batches(columns=["id", "index"]):
-                ids, rows = (column.to_pylist() for column in batch.columns)
-                for name, row in zip(ids, rows, strict=True):
-                    if name in seen:
-                        raise same_id(name, seen[name], row)
-                    if _digest(name) in suspects:
-                        seen[name] = row
+    Memory holds eight bytes per id: equal digests are suspects, looked up again.
+    """
+    digests = array("Q")
+    with pq.ParquetFile(snapshot) as file:
+        for batch in file.iter_batches(columns=["id"]):
+            digests.extend(map(_digest, batch.column(0).to_pylist()))
+    ordered = np.sort(np.frombuffer(digests, dtype=np.uint64))
+    suspects = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+    if not suspects:
+        return
+    seen: dict[str, int] = {}
+    with pq.ParquetFile(snapshot) as file:
+        for batch in file.iter_batches(columns=["id", "index"]):
+            for name, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                if name in seen:
+                    raise same_id(name, seen[name], row)
+                if _digest(name) in suspects:
+                    seen[name] = row
 
 
 def same_id(name: str, first: int, second: int) -> DataSourceError:
@@ -104,14 +99,9 @@ FOUND = b"near_duplicates"
 
 
 def write_rows(
-    records: Iterable[Record],
-    path: Path,
-    ids: DuplicateIds | None,
-    clusters: Clusters | None = None,
-    *,
-    further: Collection[str] = (),
+    records: Iterable[Record], path: Path, clusters: Clusters | None, further: Collection[str]
 ) -> int:
-    """Write the records to `path`, pass them to `ids` and `clusters`, return how many there were.
+    """Write the records to `path`, pass them to `clusters`, return how many there were.
 
     `further` names the columns beside those that every snapshot has.
 
@@ -125,8 +115,6 @@ def write_rows(
     # No statistics: no search by value is made, and they would repeat long texts.
     with pq.ParquetWriter(path, schema, compression="zstd", write_statistics=False) as writer:
         for group in _groups(records):
-            if ids is not None:
-                ids.add(record.id for record in group)
             if clusters is not None:
                 clusters.add(group)
             columns = {name: [getattr(record, name) for record in group] for name in schema.names}
@@ -135,15 +123,17 @@ def write_rows(
     return rows
 
 
-def write_clusters(before: Path, after: Path, clustering: Clustering) -> None:
+def write_clusters(
+    before: Path, after: Path, firsts: Sequence[int | None], facts: Mapping[str, int]
+) -> None:
     """Write the snapshot at `before` to `after` with the cluster of every row.
 
     As `write_rows`: the same bytes for the same input; raises OSError.
     """
-    names = [None if first is None else str(first) for first in clustering.first]
+    names = [None if first is None else str(first) for first in firsts]
     with pq.ParquetFile(before, pre_buffer=False) as file:
         schema = file.schema_arrow.append(_CLUSTER)
-        schema = schema.with_metadata({FOUND: json.dumps(clustering.facts).encode()})
+        schema = schema.with_metadata({FOUND: json.dumps(facts).encode()})
         with pq.ParquetWriter(after, schema, compression="zstd", write_statistics=False) as writer:
             start = 0
             for number in range(file.num_row_groups):
@@ -159,9 +149,8 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
     characters = 0
     for record in records:
         group.append(record)
-        characters += len(record.content or "") + len(record.meta)
-        characters += len(record.evidence or "") + len(record.annotations or "")
-        characters += len(record.attributions or "")
+        long = (record.content, record.evidence, record.annotations, record.attributions)
+        characters += len(record.meta) + sum(len(text or "") for text in long)
         if len(group) == GROUP_ROWS or characters >= GROUP_CHARACTERS:
             yield group
             group, characters = [], 0
@@ -224,6 +213,8 @@ def snapshot_ref(
 ) -> DatasetRef:
     """The record of a source's snapshot in a plan."""
     facts = facts or FileFacts()
+    names = (path.name for path in source.files())
+    dialects = zip(names, _detected(source), strict=False)
     return DatasetRef(
         source=spec.source,
         modality=source.modality,
@@ -232,7 +223,7 @@ def snapshot_ref(
         rows=pq.read_metadata(snapshot).num_rows,
         root=source.root,
         files=files if len(files) <= _LISTED else (),
-        read_as=grouped((*_dialects(source), *facts.notes)),
+        read_as=grouped((*dialects, *facts.notes)),
         label_names=facts.label_names,
     )
 
@@ -240,11 +231,6 @@ def snapshot_ref(
 def _facts(source: Source) -> FileFacts:
     """`facts` of a source, as `_detected`."""
     return getattr(source, "facts", FileFacts())
-
-
-def _dialects(source: Source) -> Iterator[Note]:
-    for path, detected in zip(source.files(), _detected(source), strict=False):
-        yield path.name, detected
 
 
 def _detected(source: Source) -> Sequence[str]:
@@ -297,26 +283,19 @@ def _remember(
     digests = source_files(files)
     name = source_digest(spec, files, digests, named=source.named, detected=_detected(source))
     pointer = folder / f"{name}.source"
-    if known := _remembered(pointer):
-        return known[0], digests, known[1]
+    with suppress(OSError, ValueError, TypeError, KeyError):  # none, or it is not whole
+        digest, known = read_json(pointer.read_text(encoding="ascii"))
+        notes = tuple((place, note) for place, note in known["notes"])
+        facts = FileFacts(notes=notes, label_names=tuple(known["label_names"]))
+        snapshot = pointer.with_name(f"{digest}.parquet")
+        if file_digest(snapshot) == digest:
+            return snapshot, digests, facts
     snapshot = write_snapshot(source, spec, folder)
     if _states(files) != before:
         raise DataSourceError(f"{spec.source!r} was changed while it was read; try again")
     with atomic_file(pointer) as path:
         path.write_text(json.dumps([snapshot.stem, asdict(_facts(source))]), encoding="ascii")
     return snapshot, digests, _facts(source)
-
-
-def _remembered(pointer: Path) -> tuple[Path, FileFacts] | None:
-    """The snapshot that the pointer names, if it is there and whole, and what is known with it."""
-    try:
-        digest, pieces = read_json(pointer.read_text(encoding="ascii"))
-        notes = tuple((name, note) for name, note in pieces["notes"])
-        facts = FileFacts(notes=notes, label_names=tuple(pieces["label_names"]))
-        snapshot = pointer.with_name(f"{digest}.parquet")
-        return (snapshot, facts) if file_digest(snapshot) == digest else None
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
@@ -345,7 +324,6 @@ def write_snapshot(
 
     Raises DataSourceError for no rows or two of one id, OSError where it cannot be written.
     """
-    ids = None if source.numbered else DuplicateIds()
     clusters = Clusters.of(spec, source.modality)
     with temporary_file(folder) as temporary:
         with closing(source.records()) as records:
@@ -354,16 +332,16 @@ def write_snapshot(
                 kept = sample(kept, spec.sample, spec.seed)
             marked = ["evidence"] if source.marked else []
             further = {*further_columns(spec), *marked, *more}
-            rows = write_rows(kept, temporary, ids, clusters, further=further)
+            rows = write_rows(kept, temporary, clusters, further)
         if not rows:
             raise DataSourceError(f"{spec.source!r} holds no rows")
-        if ids is not None:
-            ids.check(temporary)
+        if not source.numbered:
+            check_ids(temporary)
         clustering = clusters.found() if clusters is not None else None
         if clustering is None:
             return named_by_digest(temporary, folder)
         with temporary_file(folder) as clustered:
-            write_clusters(temporary, clustered, clustering)
+            write_clusters(temporary, clustered, *clustering)
             return named_by_digest(clustered, folder)
 
 

@@ -1,22 +1,27 @@
-"""Snapshots in an object store: a small Parquet file for each part of a shard.
+"""The rows of a dataset, open at any of them: of a snapshot here, in a store, or by a manifest.
 
-A worker reads the pieces of its shard, each by one request, and nothing else: no index and no
-footer of the whole. A piece names the snapshot and the row that it begins with, and its pages have
-checksums, so that one of other data, or a damaged one, is refused.
+In a store a snapshot is a small Parquet file for each part of a shard: a worker reads the pieces of
+its shard, each by one request, and no index and no footer of the whole. A piece names the snapshot
+and the row that it begins with, and its pages have checksums, so that one of other data, or a
+damaged one, is refused.
 """
 
 import io
+import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transexplain.data.source_files import verify
+from transexplain.data import listed_files
+from transexplain.data.manifest_rows import manifest_rows
+from transexplain.data.snapshot import FOUND
+from transexplain.data.source_files import snapshot_file, verify
 from transexplain.errors import DataSourceError, RemoteFileError
 from transexplain.files.remote_files import is_url, read, under, write, write_all
 from transexplain.settings import Settings
@@ -106,39 +111,6 @@ def _named(ref: DatasetRef, start: int) -> bytes:
     return f"{ref.fingerprint[:32]}-{start}".encode()
 
 
-class SnapshotPieces:
-    """The rows of a snapshot that lies in an object store as pieces."""
-
-    def __init__(self, ref: DatasetRef) -> None:
-        self._ref = ref
-        self._size = int(ref.snapshot.rpartition("-")[2])
-
-    def schema(self) -> pa.Schema:
-        """Names and types of the columns, and what was found in the texts."""
-        schema = self._table(0).schema
-        kept = dict(schema.metadata or {})
-        kept.pop(_NAME, None)
-        return schema.with_metadata(kept or None)
-
-    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, in order."""
-        for table in self.tables(range(self._ref.rows), columns):
-            yield from table.to_batches()
-
-    def tables(self, rows: range, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The rows in order, a table for each piece that holds some."""
-        for start in range(rows.start - rows.start % self._size, rows.stop, self._size):
-            table = self._table(start)
-            first, stop = max(rows.start - start, 0), min(rows.stop - start, len(table))
-            if columns is not None:
-                table = table.select(columns)
-            yield table.slice(first, stop - first)
-
-    def _table(self, start: int) -> pa.Table:
-        rows = min(self._size, self._ref.rows - start)
-        return piece_at(_address(self._ref.snapshot, start), _named(self._ref, start), rows)
-
-
 _AGAIN = "submit the audit again, which writes what is missing, or restore it"
 
 
@@ -165,55 +137,78 @@ def piece_at(url: str, name: bytes, rows: int) -> pa.Table:
     return table
 
 
-class SnapshotRows(Protocol):
+class SnapshotRows(ABC):
     """The rows of a dataset, open at any of them.
 
     Every method raises DataSourceError where the snapshot is missing or not the one of the plan,
     ObjectStoreError where the store that it lies in is away.
     """
 
+    def __init__(self, ref: DatasetRef) -> None:
+        self._ref = ref
+
+    @abstractmethod
     def schema(self) -> pa.Schema:
-        """Names and types of its columns, and what was found in the texts."""
+        """The names of its columns, and under `snapshot.FOUND` what was found in the texts."""
 
-    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Some columns of all rows, in order."""
-
-    def tables(self, rows: range, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """The rows (consecutive ones) in order, as several tables; all columns, or some."""
+    @abstractmethod
+    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Some consecutive rows, in order; all columns, or at least these."""
 
 
 def snapshot_rows(ref: DatasetRef) -> SnapshotRows:
-    """The snapshot of a dataset, checked as far as it can be before rows are read.
+    """The snapshot or manifest of a dataset, checked as far as it can be before rows are read.
 
     Raises DataSourceError where it is missing or not the one of the plan.
     """
-    if is_url(ref.snapshot):
-        return SnapshotPieces(ref)
     verify(ref)
-    return _SnapshotFile(Path(ref.snapshot))
+    if ref.manifest:
+        return _ManifestRows(ref)
+    return _Pieces(ref) if is_url(ref.snapshot) else _SnapshotFile(ref)
 
 
-class _SnapshotFile:
-    """A snapshot that is one file of this machine, or of a folder that it shares."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
+class _Pieces(SnapshotRows):
+    """A snapshot that lies in an object store."""
 
     def schema(self) -> pa.Schema:
-        return pq.read_schema(self._path)
+        return self._table(0).schema
 
-    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(self._path, pre_buffer=False) as file:
-            yield from file.iter_batches(columns=columns, use_threads=False)
+    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        size = self._size
+        for start in range(rows.start - rows.start % size, rows.stop, size):
+            table = self._table(start)
+            table = table if columns is None else table.select(columns)
+            yield from table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
 
-    def tables(self, rows: range, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        with pq.ParquetFile(self._path, pre_buffer=False) as file:
-            for group, first, stop in _row_groups(file.metadata, rows):
+    @property
+    def _size(self) -> int:
+        return int(self._ref.snapshot.rpartition("-")[2])
+
+    def _table(self, start: int) -> pa.Table:
+        rows = min(self._size, self._ref.rows - start)
+        return piece_at(_address(self._ref.snapshot, start), _named(self._ref, start), rows)
+
+
+class _SnapshotFile(SnapshotRows):
+    """A snapshot that is one file of this machine, or of a folder that it shares."""
+
+    def schema(self) -> pa.Schema:
+        return pq.read_schema(self._ref.snapshot)
+
+    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        with pq.ParquetFile(self._ref.snapshot, pre_buffer=False) as file:
+            start = 0
+            for group in range(file.num_row_groups):
+                size = file.metadata.row_group(group).num_rows
+                first, stop = max(rows.start - start, 0), rows.stop - start
+                start += size
+                if first >= min(stop, size):
+                    continue
                 if columns is None:
-                    table = _whole_group(file, self._path, group)
+                    table = _whole_group(file, Path(self._ref.snapshot), group)
                 else:
                     table = file.read_row_group(group, columns, use_threads=False)
-                yield table.slice(first, stop - first)
+                yield from table[first:stop].to_pylist()
 
 
 #: the row group read last, by the state of its file: the next part is mostly in it, too
@@ -230,11 +225,14 @@ def _whole_group(file: pq.ParquetFile, snapshot: Path, group: int) -> Any:
     return latest[1]
 
 
-def _row_groups(metadata: Any, rows: range) -> Iterator[tuple[int, int, int]]:
-    """(row group, first row in it, row after the last in it) for each group that holds `rows`."""
-    sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-    starts = accumulate(sizes, initial=0)
-    for group, (start, size) in enumerate(zip(starts, sizes, strict=False)):
-        first, stop = max(rows.start - start, 0), min(rows.stop - start, size)
-        if first < stop:
-            yield group, first, stop
+class _ManifestRows(SnapshotRows):
+    """A manifest, whose rows are read whole from the files that it lists."""
+
+    def schema(self) -> pa.Schema:
+        manifest = listed_files.read(snapshot_file(self._ref))
+        columns = [(name, pa.string()) for name in manifest.columns]
+        return pa.schema(columns, metadata={FOUND: json.dumps(dict(manifest.found))})
+
+    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        del columns
+        return manifest_rows(self._ref, rows.start, rows.stop)

@@ -6,18 +6,27 @@ import os
 import posixpath
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, overload
 from urllib.parse import unquote
 
-from transexplain.errors import DataSourceError, ItemError, RemoteFileError
+from transexplain.errors import (
+    DataSourceError,
+    InfrastructureError,
+    ItemError,
+    RemoteFileError,
+    TransExplainError,
+)
 from transexplain.files.local_copies import local_file
-from transexplain.files.paths import AnyPath, RemotePath
+from transexplain.files.paths import AnyPath, RemotePath, state_of
 from transexplain.files.remote_files import is_url
 from transexplain.types.dataset_labels import folded
 from transexplain.types.plans import DatasetRef, DatasetSpec, Modality, SourceFile
+
+T = TypeVar("T")
 
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 2
@@ -131,7 +140,9 @@ def inside(root: AnyPath, name: str, *, resolved: bool = False) -> AnyPath:
     missing-image where there is no such regular file.
     """
     if isinstance(root, RemotePath):
-        return _below(root, name)
+        if name.startswith("/") or is_url(name) or ".." in name.split("/"):
+            raise ItemError("path-outside-root", f"{printable(name)!r} leads outside the dataset")
+        return root / posixpath.normpath(name)
     base = root if resolved else root.resolve()
     if (plain := _plain_file(base, name)) is not None:
         return plain
@@ -146,13 +157,6 @@ def inside(root: AnyPath, name: str, *, resolved: bool = False) -> AnyPath:
     if not regular:
         raise ItemError("missing-image", f"there is no picture file {printable(name)!r}")
     return path
-
-
-def _below(root: RemotePath, name: str) -> RemotePath:
-    """The file of this name in the store, there or not; raises ItemError path-outside-root."""
-    if name.startswith("/") or is_url(name) or ".." in name.split("/"):
-        raise ItemError("path-outside-root", f"{printable(name)!r} leads outside the dataset")
-    return root / posixpath.normpath(name)
 
 
 def _plain_file(base: Path, name: str) -> Path | None:
@@ -194,7 +198,7 @@ def picture_digest(path: AnyPath, name: str) -> str:
 MAX_ROW = 64 * 1024 * 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A row that could not be split into cells, with a stable kind and a readable reason."""
 
@@ -220,7 +224,7 @@ RawRow = Mapping[str, Any] | Problem
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class OpenTable:
     """One open file: its column names, and its rows for the columns that are wanted."""
 
     columns: tuple[str, ...]
@@ -238,12 +242,12 @@ class Record:
 
     id: str
     index: int
-    content: str | None  #: the text, or the picture's path relative to the dataset's root
-    label: str | None
-    meta: str  #: JSON object of strings
-    sha256: str | None  #: of the picture's bytes
-    error_kind: str | None
-    error: str | None
+    content: str | None = None  #: the text, or the picture's path relative to the dataset's root
+    label: str | None = None
+    meta: str = "{}"  #: JSON object of strings
+    sha256: str | None = None  #: of the picture's bytes
+    error_kind: str | None = None
+    error: str | None = None
     evidence: str | None = None  #: JSON, see `item_marks.py`
     annotations: str | None = None  #: JSON, see `item_marks.py`
     attributions: str | None = None  #: JSON, see `attribution_files.py`
@@ -297,7 +301,7 @@ def _decoded(text: str) -> str:
     return unquote(text, errors="surrogateescape")
 
 
-def with_partitions(table: Table, path: object) -> Table:
+def with_partitions(table: OpenTable, path: object) -> OpenTable:
     """A table with the columns that the folders of its file name."""
     fixed = partitions(path)
     if not fixed:
@@ -323,7 +327,7 @@ def _joined(row: Mapping[str, Any], fixed: Mapping[str, str | None]) -> RawRow:
         text = cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else str(cell)
         if cell not in (None, b"", "") and (value is None or folded(text) != folded(value)):
             message = f"column {name!r} holds {text[:80]!r}, and the folder says {value!r}"
-            return Problem(kind="malformed-row", message=printable(message))
+            return Problem("malformed-row", printable(message))
     return {**row, **fixed}
 
 
@@ -353,3 +357,78 @@ class Source(Protocol):
 def printable(text: str) -> str:
     """`text` with what UTF-8 cannot hold (undecodable bytes) written as escapes."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# ---- frames that data are read in: a file that breaks is refused, a row that breaks is an error.
+# What a parser raises of hostile bytes can be anything at all, so no reader lists it by itself.
+
+#: bytes that any file may unpack to, and how many times its own size a larger one may
+_UNPACKED, RATIO = 1 << 30, 100
+#: what says by itself what is wrong with a file; other errors are of use with their names
+_SPEAKING = (OSError, EOFError)
+
+
+@contextmanager
+def reading(path: AnyPath | str) -> Iterator[None]:
+    """A block that reads a file; whatever is raised there becomes a DataSourceError naming it.
+
+    Errors of this package go through as they are.
+    """
+    try:
+        yield
+    except TransExplainError:
+        raise
+    except Exception as error:
+        raise unreadable(path, error) from error
+
+
+def read(rows: Iterator[T], path: AnyPath | str) -> Iterator[T]:
+    """Rows of a file, read as in the block `reading`."""
+    with reading(path):
+        yield from rows
+
+
+@contextmanager
+def reading_row() -> Iterator[None]:
+    """A block that reads one row; whatever is wrong there becomes an ItemError.
+
+    A server that is away and a lack of memory say nothing of the row, and go through.
+    """
+    try:
+        yield
+    except (ItemError, InfrastructureError, MemoryError):
+        raise
+    except TransExplainError as error:
+        raise ItemError("malformed-row", str(error)) from error
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ItemError("malformed-row", f"the row cannot be read: {why}") from error
+
+
+def unreadable(path: AnyPath | str, error: Exception) -> DataSourceError:
+    """The error for a file that cannot be read, or whose bytes end or break in the middle."""
+    name, text = type(error).__name__, str(error)
+    plain = text and (isinstance(error, _SPEAKING) or type(error).__module__ != "builtins")
+    reason = getattr(error, "strerror", None) or (text if plain else f"{name}: {text}".rstrip(": "))
+    packed = str(path).lower().endswith(".gz")
+    remedy = "is the download complete?" if packed else "check the file"
+    return DataSourceError(f"cannot read {path}: {reason}; {remedy}")
+
+
+def unpacking(path: AnyPath) -> Callable[[int], None]:
+    """Counts the bytes that a file was unpacked to; call it with each further number.
+
+    It raises DataSourceError where they are more than files of that size hold.
+    """
+    most, total = max(_UNPACKED, RATIO * state_of(path)[1]), 0
+
+    def count(further: int) -> None:
+        nonlocal total
+        total += further
+        if total > most:
+            raise DataSourceError(
+                f"{path} unpacks to more than {most:,} bytes, far more than such files hold; if "
+                "they are data, write them unpacked"
+            )
+
+    return count

@@ -1,12 +1,15 @@
 """Items from csv, tsv, jsonl and parquet files: one file, or a glob joined in sorted order."""
 
+import glob
 import json
 import math
 import os
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from transexplain.data import FORMATS
@@ -15,24 +18,27 @@ from transexplain.data.file_formats import USUAL, dialect_of
 from transexplain.data.image_files import read_ahead
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
 from transexplain.data.picture_places import is_packed
-from transexplain.data.read_frames import read, reading, reading_row
 from transexplain.data.source_files import (
     KEY,
     FileFacts,
     Note,
+    OpenTable,
     PackedPicture,
     Problem,
     RawRow,
     Record,
-    Table,
     inside,
+    partitions,
     picture_digest,
     printable,
+    read,
+    reading,
+    reading_row,
     with_partitions,
 )
-from transexplain.data.source_paths import expand
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
-from transexplain.files.paths import AnyPath, RemotePath
+from transexplain.files.paths import AnyPath, RemotePath, local_path, matching_paths
+from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.pairs import joined
 from transexplain.types.plans import DatasetSpec, Modality
 
@@ -62,7 +68,7 @@ class Columns:
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
 
-def resolve(spec: DatasetSpec, table: Table, path: AnyPath) -> Columns:
+def resolve(spec: DatasetSpec, table: OpenTable, path: AnyPath) -> Columns:
     """The spec's columns, or their defaults, in the table of the file `path`.
 
     Raises DataSourceError naming the columns that exist where one is missing or there twice.
@@ -123,14 +129,13 @@ class Labelled:
         self._files: dict[str, bool] = {}
         self._near = ""  #: a column that may be it
 
-    def add(self, name: str, spec: DatasetSpec, table: Table) -> None:
+    def add(self, name: str, spec: DatasetSpec, table: OpenTable) -> None:
         """Look at the columns of a file."""
         if spec.label is None and "label" not in table.usual:
             self._files[name] = LABEL_DEFAULT in table.columns
-            spelled_so = (
-                column for column in table.columns if _plain_name(column) == LABEL_DEFAULT
-            )
-            self._near = self._near or next(spelled_so, "")
+            for column in table.columns:
+                if column.strip().casefold().removesuffix("s") == LABEL_DEFAULT:
+                    self._near = self._near or column
 
     def notes(self) -> Iterator[Note]:
         """Files without labels among others, or a column that is nearly called so."""
@@ -142,10 +147,6 @@ class Labelled:
                 "",
                 f"items are unlabelled: the column {self._near!r} is read if data.label names it",
             )
-
-
-def _plain_name(column: str) -> str:
-    return column.strip().casefold().removesuffix("s")
 
 
 _TOGETHER = 64  #: rows whose pictures are read from a store at the same time
@@ -219,7 +220,12 @@ class FileSource:
             )
         self._spec = spec
         self._paths = expand(location)
-        tars = _are_tars(self._paths)
+        formats = {format_of(path) == "tar" for path in self._paths}
+        if len(formats) > 1:
+            raise DataSourceError(
+                "tars cannot be mixed with files of other formats; audit them apart"
+            )
+        tars = True in formats
         self.modality: Modality = "image" if spec.image or tars else "text"
         self.root = _common_folder(self._paths) if spec.image or tars else ""
         self.numbered, self.named = spec.id is None and not tars, False
@@ -297,7 +303,7 @@ class RowReader:
             name = f"row:{index}" if self._columns.id else str(index)
             if isinstance(raw, Problem) and raw.id is not None and self._keyed:
                 name = self._key(raw.id)
-            return Record(name, index, None, None, "{}", None, fault.kind, printable(str(fault)))
+            return Record(name, index, error_kind=fault.kind, error=printable(str(fault)))
 
     def _record(self, index: int, raw: Mapping[str, Any], picture: RemotePath | None) -> Record:
         columns = self._columns
@@ -318,13 +324,21 @@ class RowReader:
         except ItemError as fault:
             faults.append(fault)
         if faults:
-            return Record(
-                name, index, None, label, meta, None, faults[0].kind, printable(str(faults[0]))
-            )
-        record = Record(
-            name, index, content, label, meta, sha256, None, None, evidence, annotations
+            kind, error = faults[0].kind, printable(str(faults[0]))
+            return Record(name, index, None, label, meta, error_kind=kind, error=error)
+        return Record(
+            name,
+            index,
+            content,
+            label,
+            meta,
+            sha256,
+            evidence=evidence,
+            annotations=annotations,
+            cluster=cluster,
+            template=template,
+            second_at=second_at,
         )
-        return replace(record, cluster=cluster, template=template, second_at=second_at)
 
     def _id(self, index: int, raw: Mapping[str, Any], faults: list[ItemError]) -> str:
         column = self._columns.id
@@ -366,9 +380,7 @@ class RowReader:
         return (text, None) if second is None else joined(text, text_of(raw[second], second))
 
     def _evidence(self, raw: Mapping[str, Any], content: str) -> str | None:
-        column = self._columns.evidence
-        cell = spelled(raw[column], column) if column is not None else None
-        if cell is None or not cell.strip():
+        if (cell := _cell(raw, self._columns.evidence)) is None:
             return None
         if not self._root:
             return spans_cell(cell, content)
@@ -377,12 +389,15 @@ class RowReader:
         return mask_cell(cell, self._folder, self._root)
 
     def _annotations(self, raw: Mapping[str, Any], content: str) -> str | None:
-        column = self._columns.spans
-        cell = spelled(raw[column], column) if column is not None else None
-        if cell is None or not cell.strip():
+        if (cell := _cell(raw, self._columns.spans)) is None:
             return None
         text = None if self._root else content
         return annotations_cell(cell, text, folder=self._folder, root=self._root)
+
+
+def _cell(raw: Mapping[str, Any], column: str | None) -> str | None:
+    cell = spelled(raw[column], column) if column is not None else None
+    return cell if cell and cell.strip() else None
 
 
 def _or_fault(raw: Mapping[str, Any], column: str | None, faults: list[ItemError]) -> str | None:
@@ -423,7 +438,7 @@ def detected_in(paths: Sequence[AnyPath], spec: DatasetSpec) -> tuple[str, ...]:
 
 
 @contextmanager
-def open_table(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
+def open_table(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
     """The file at `path`, with columns of its folders; DataSourceError, whatever its bytes are."""
     with ExitStack() as stack:
         with reading(path):
@@ -432,17 +447,107 @@ def open_table(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         yield with_partitions(framed, path)
 
 
-def _are_tars(paths: Sequence[AnyPath]) -> bool:
-    """Return whether all of them are; raises DataSourceError where some are."""
-    formats = {format_of(path) == "tar" for path in paths}
-    if len(formats) > 1:
-        raise DataSourceError("tars cannot be mixed with files of other formats; audit them apart")
-    return True in formats
-
-
 def _common_folder(paths: Sequence[AnyPath]) -> str:
     parents = [str(path.parent) for path in paths]
     scheme, separator, _ = parents[0].partition("://")
     if not separator:
         return os.path.commonpath(parents)
     return f"{scheme}://{os.path.commonpath([parent.partition('://')[2] for parent in parents])}"
+
+
+def expand(location: str) -> tuple[AnyPath, ...]:
+    """The files that a path, URL, glob or {range} means, sorted; of a folder its tars, or the
+    files in its partitions.
+
+    `{000..012}` are the numbers from 000 to 012, `{a,b}` is a and b; every such file has to exist.
+    URLs name files, globs and folders (with `/` at the end), with a {range} or without.
+
+    Raises DataSourceError where there is none, and for another folder; as
+    `paths.matching_paths`.
+    """
+    if is_url(location) and location.endswith("/"):
+        return _remote_partitions(location)
+    if is_url(location):
+        named = {
+            path.url: path for part in _without_braces(location) for path in matching_paths(part)
+        }
+        return tuple(named[url] for url in sorted(named))
+    literal = local_path(location)
+    names = [str(literal)] if literal.exists() else _matching(str(literal))
+    if literal.is_dir():
+        names = [str(path) for path in literal.iterdir() if path.suffix.lower() == ".tar"]
+        below = () if names else literal.glob("*=*/**/*")
+        names += [
+            str(path) for path in below if _is_partitioned(path.relative_to(literal).as_posix())
+        ]
+        if not names:
+            raise DataSourceError(
+                f"{location} is a folder without tars or partitions (label=positive/...); write "
+                f"imagefolder:{location} for pictures, or a glob such as "
+                f"{location.rstrip('/')}/*.jsonl for files"
+            )
+    # The folder's links are followed, the file's are not: its own name holds the suffix.
+    paths = tuple(
+        path.parent.resolve() / path.name for path in map(Path, sorted({*names})) if path.is_file()
+    )
+    if not paths:
+        hub = "; a data set of the hub is hf://datasets/ORG/NAME" if location[:3] == "hf:" else ""
+        raise DataSourceError(f"no file matches {location!r} (in {Path.cwd()}){hub}")
+    return paths
+
+
+def _remote_partitions(url: str) -> tuple[RemotePath, ...]:
+    """The files in the partitions of a folder at a URL."""
+    folder = pinned(url)
+    paths = [RemotePath(file.url, file) for file in under(folder)]
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    kept = [path for path, name in zip(paths, names, strict=True) if _is_partitioned(name)]
+    if not kept:
+        raise DataSourceError(
+            f"{url} holds no partitions (label=positive/...); write a glob such as {url}*.jsonl"
+        )
+    return tuple(kept)
+
+
+def _is_partitioned(name: str) -> bool:
+    """Return whether the name of a file, below its folder, is that of data in a partition."""
+    suffix = name.lower().removesuffix(".gz").rpartition(".")[2]
+    # writers keep such names for themselves
+    hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
+    return suffix in FORMATS and bool(partitions(name)) and not hidden
+
+
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
+_MOST_FILES = 1_000_000
+
+
+def _matching(pattern: str) -> list[str]:
+    """Names of existing files; DataSourceError where one that the braces name is not there."""
+    names: list[str] = []
+    for brace in _without_braces(pattern):
+        matches = [brace] if Path(brace).exists() else glob.glob(brace, recursive=True)  # noqa: PTH207 - `**` and absolute patterns in one call
+        if not matches and brace != pattern:
+            raise DataSourceError(f"no file matches {brace!r}, which {pattern!r} names")
+        names += matches
+    return names
+
+
+def _without_braces(pattern: str) -> list[str]:
+    patterns = [pattern]
+    while braces := _BRACES.search(patterns[0]):
+        first, last, listed = braces.groups()
+        if listed is not None:
+            values = listed.split(",")
+        else:
+            numbers = range(int(first), int(last) + 1)
+            if not 0 < len(numbers) * len(patterns) <= _MOST_FILES:
+                raise DataSourceError(
+                    f"{braces[0]} in {pattern!r} names {len(numbers):,} files: write "
+                    f"{{first..last}}, for at most {_MOST_FILES:,} of them"
+                )
+            values = [f"{number:0{len(first)}}" for number in numbers]
+        # all patterns are alike up to here
+        patterns = [
+            pattern.replace(braces[0], value, 1) for pattern in patterns for value in values
+        ]
+    return patterns

@@ -19,16 +19,15 @@ from typing import IO, Any
 
 from transexplain.data.file_formats import parsed
 from transexplain.data.image_files import MAX_BYTES, SUFFIXES
-from transexplain.data.picture_places import member_place
-from transexplain.data.read_frames import reading_row
 from transexplain.data.source_files import (
     KEY,
     MAX_ROW,
+    OpenTable,
     PackedPicture,
     Problem,
     RawRow,
-    Table,
     printable,
+    reading_row,
 )
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.files.paths import AnyPath, state_of
@@ -55,7 +54,7 @@ class _Sample:
 
 
 @contextmanager
-def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
+def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
     """The items of a tar as rows; its columns are those of the first 100 items.
 
     Raises DataSourceError where the file is no tar, or is compressed.
@@ -68,10 +67,10 @@ def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
     if spec.text:
         raise DataSourceError(f"{path}: tars are read for their pictures; remove data.text")
     with path.open("rb") as stream:
-        reader = _Reader(stream, path, spec)
+        reader = _TarReader(stream, path, spec)
         samples = reader.samples()
         first = list(islice(samples, _PEEK))
-        yield Table(
+        yield OpenTable(
             columns=reader.columns(first),
             rows=lambda wanted: (reader.row(sample, wanted) for sample in chain(first, samples)),
             sparse=True,
@@ -79,7 +78,7 @@ def open_tar(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         )
 
 
-class _Reader:
+class _TarReader:
     """Items of one open tar."""
 
     def __init__(self, stream: IO[bytes], path: AnyPath, spec: DatasetSpec) -> None:
@@ -110,7 +109,11 @@ class _Reader:
                     yield current
                 current = _Sample(key)
                 if key in seen:
-                    current.faults.append(_twice(name))
+                    fault = (
+                        f"{printable(name)!r}: its key stood in the tar before; keys differ, and "
+                        "the members of an item stand together (tar --sort=name)"
+                    )
+                    current.faults.append(ItemError("duplicate-key", fault))
                 seen.add(key)
             current.members[extension] = member
             current.faults += self._faults(member, name)
@@ -133,7 +136,7 @@ class _Reader:
             self._tar.members = []  # type: ignore[attr-defined] # it would hold all of them
             yield member
         if (fault := self._ending(at)) is not None:
-            yield Problem(kind="torn-file", message=fault)
+            yield Problem("torn-file", fault)
 
     def _ending(self, at: int) -> str | None:
         """What is wrong where the tar ends: blocks of zeros have to be there, and no others."""
@@ -188,7 +191,7 @@ class _Reader:
                 return {name: self._cell(sample, name) for name in wanted}
         except ItemError as fault:
             name = None if fault.kind == "duplicate-key" else printable(sample.key)
-            return Problem(kind=fault.kind, message=str(fault), id=name)
+            return Problem(fault.kind, str(fault), id=name)
 
     def _cell(self, sample: _Sample, name: str) -> Any:
         if name == KEY:
@@ -213,16 +216,14 @@ class _Reader:
         return self._read(sample, name).strip()
 
     def _fields(self, sample: _Sample) -> Mapping[str, Any]:
+        """The fields of the .json member."""
         if sample.parsed is None:
-            sample.parsed = self._parsed(sample) if _JSON in sample.members else {}
+            record = parsed(self._read(sample, _JSON)) if _JSON in sample.members else {}
+            if isinstance(record, Problem):
+                shown = f"{printable(sample.key)}.{_JSON}"
+                raise ItemError(record.kind, f"{shown}: {record.message}")
+            sample.parsed = record
         return sample.parsed
-
-    def _parsed(self, sample: _Sample) -> Mapping[str, Any]:
-        shown = f"{printable(sample.key)}.{_JSON}"
-        record = parsed(self._read(sample, _JSON))
-        if isinstance(record, Problem):
-            raise ItemError(record.kind, f"{shown}: {record.message}")
-        return record
 
     def _read(self, sample: _Sample, name: str) -> bytes:
         member = sample.members[name]
@@ -241,7 +242,7 @@ class _Reader:
             raise ItemError("image-too-large", f"{name} has more than {MAX_BYTES:,} bytes")
         self._stream.seek(member.offset_data)
         sha256 = hashlib.sha256(self._stream.read(member.size)).hexdigest()
-        place = member_place(name.removeprefix("./"), member.offset_data, member.size)
+        place = f"#{name.removeprefix('./')}@{member.offset_data}+{member.size}"
         return PackedPicture(place, sha256)
 
     def _only_picture(self, sample: _Sample) -> str:
@@ -263,11 +264,3 @@ def _split(name: str) -> tuple[str, str, str]:
     folder, slash, base = name.rpartition("/")
     stem, dot, extension = base.partition(".")
     return folder + slash + stem, dot if stem else "", extension
-
-
-def _twice(name: str) -> ItemError:
-    return ItemError(
-        "duplicate-key",
-        f"{printable(name)!r}: its key stood in the tar before; keys differ, and the members of an "
-        "item stand together (tar --sort=name)",
-    )

@@ -10,8 +10,7 @@ from itertools import chain, islice
 from typing import Any
 
 from transexplain.data.file_formats import without_trailing
-from transexplain.data.read_frames import RATIO
-from transexplain.data.source_files import Problem, RawRow, Table, printable
+from transexplain.data.source_files import RATIO, OpenTable, Problem, RawRow, printable
 from transexplain.errors import DataSourceError
 from transexplain.files.paths import AnyPath, RemotePath
 from transexplain.registry import require
@@ -32,7 +31,7 @@ _ERRORS = {"#NULL!", "#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#N/A", "
 
 
 @contextmanager
-def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
+def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
     """The sheet of the specification, or the first; cells hold what Excel last computed.
 
     Raises DataSourceError where the file is no workbook, is too large, or has no such sheet;
@@ -48,12 +47,28 @@ def open_workbook(path: AnyPath, spec: DatasetSpec) -> Iterator[Table]:
         book = openpyxl.load_workbook(content, read_only=True, data_only=True)
         stack.enter_context(closing(book))
         sheet = _sheet(book, spec.sheet, path)
-        _restore_escapes(book, sheet)
+        from openpyxl.cell.text import Text
+        from openpyxl.xml.constants import SHEET_MAIN_NS
+        from openpyxl.xml.functions import iterparse
+
+        for name in book._archive.namelist():
+            if name.lower().endswith("sharedstrings.xml") and b"x005F_" in book._archive.read(name):
+                with book._archive.open(name) as part:
+                    nodes = (
+                        node for _, node in iterparse(part) if node.tag == f"{{{SHEET_MAIN_NS}}}si"
+                    )
+                    sheet._shared_strings[:] = [Text.from_tree(node).content for node in nodes]
         sheet.reset_dimensions()  # what the file says of its size is not true of it
         cells = sheet.iter_rows(max_row=_ROWS + 1, values_only=True)
-        rows = without_trailing(_bounded(cells, path), _is_blank)
-        header = _header(next(rows, ()), path)
-        yield Table(
+        rows = without_trailing(
+            _bounded(cells, path), lambda row: all(cell is None for cell in row)
+        )
+        header = ["" if cell is None else printable(str(_plain(cell))) for cell in next(rows, ())]
+        while header and not header[-1]:
+            header.pop()
+        if not header:
+            raise DataSourceError(f"{path}: the first row of the sheet must name the columns")
+        yield OpenTable(
             columns=tuple(header),
             rows=lambda wanted: _picked(rows, header, wanted),
             notes=(*_other_sheets(book, spec.sheet), *_without_values(sheet)),
@@ -101,21 +116,6 @@ def _sheet(book: Any, wanted: str | None, path: AnyPath) -> Any:
     return book[wanted]
 
 
-def _restore_escapes(book: Any, sheet: Any) -> None:
-    """Put back every "x005F_", which openpyxl takes out of the strings that cells share."""
-    from openpyxl.cell.text import Text
-    from openpyxl.xml.constants import SHEET_MAIN_NS
-    from openpyxl.xml.functions import iterparse
-
-    for name in book._archive.namelist():
-        if name.lower().endswith("sharedstrings.xml") and b"x005F_" in book._archive.read(name):
-            with book._archive.open(name) as part:
-                nodes = (
-                    node for _, node in iterparse(part) if node.tag == f"{{{SHEET_MAIN_NS}}}si"
-                )
-                sheet._shared_strings[:] = [Text.from_tree(node).content for node in nodes]
-
-
 def _other_sheets(book: Any, wanted: str | None) -> Iterator[str]:
     first, *others = (sheet.title for sheet in book.worksheets)
     if wanted is None and others:
@@ -147,19 +147,6 @@ def _without_values(sheet: Any) -> Iterator[str]:
             f"{formulas:,} cells hold formulas without a value: open the workbook in a program "
             "that computes them, and save it"
         )
-
-
-def _is_blank(cells: Sequence[Any]) -> bool:
-    return all(cell is None for cell in cells)
-
-
-def _header(cells: Sequence[Any], path: AnyPath) -> list[str]:
-    names = ["" if cell is None else printable(str(_plain(cell))) for cell in cells]
-    while names and not names[-1]:
-        names.pop()
-    if not names:
-        raise DataSourceError(f"{path}: the first row of the sheet must name the columns")
-    return names
 
 
 def _picked(

@@ -1,7 +1,6 @@
 """Counts which operators one forward and backward pass meets, and which rule handles each."""
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +29,10 @@ _BY_NODE = {
 def rule_of(mode: RelevanceMode, call: Call, out: Tensor) -> str:
     """The rule that a mode applied to `call`, whose (first) result is `out`."""
     kind = KINDS.get(operator_of(call.name).kind or "")
-    node = _source(out.grad_fn)
+    # the operator's own node, where its value was written back into its first argument
+    node: Any = out.grad_fn
+    while _is(node, "CopyBackwards") and node.next_functions[-1][0] is not None:
+        node = node.next_functions[-1][0]
     decided_by = None if kind is None else kind.decided_by
     if decided_by == "linear" and not _is(node, "AtInputLayer"):
         return str(mode.linear_rule(call))
@@ -61,13 +63,6 @@ def _of_product(composite: Composite, call: Call, out: Tensor, node: Any) -> str
     if composite.product == "gradient":
         return KINDS["scale"].words["gradient"]
     return scaled if operator_of(call.name).kind == "division" else "gate constant"
-
-
-def _source(node: Any) -> Any:
-    """The operator's own node, where its value was written back into its first argument."""
-    while _is(node, "CopyBackwards") and node.next_functions[-1][0] is not None:
-        node = node.next_functions[-1][0]
-    return node
 
 
 def _is(node: Any, name: str) -> bool:
@@ -141,9 +136,9 @@ class Census:
     def operators(self) -> tuple[OperatorUse, ...]:
         """What was met, in the order of the forward pass, with what the latest backward booked."""
         tallies = {key: _Tally(t.count, t.seconds) for key, t in self._tallies.items()}
-        for site, entry, value in self._book.bookings() if self._book else ():
+        for site, entry, values in self._book.booked if self._book else ():
             booked = tallies[self._owners[site]].booked
-            booked[entry] = booked.get(entry, 0.0) + value
+            booked[entry] = booked.get(entry, 0.0) + float(values.sum())
         return tuple(
             OperatorUse(
                 name=name,
@@ -217,20 +212,16 @@ class _CountedBook(LedgerBook):
 
     def __init__(self, items: int) -> None:
         super().__init__(items)
-        self._booked: list[tuple[int, Entry, Tensor]] = []
+        #: operator, entry and (B,) logits of the latest backward pass
+        self.booked: list[tuple[int, Entry, Tensor]] = []
 
     def start(self, *, keep: bool = True) -> None:
         super().start(keep=keep)
-        self._booked.clear()
+        self.booked.clear()
 
     def add(self, entry: Entry, kind: str, site: int, values: Tensor) -> None:
         super().add(entry, kind, site, values)
-        self._booked.append((site, entry, values.detach()))
-
-    def bookings(self) -> Iterator[tuple[int, Entry, float]]:
-        """(site, entry, logits summed over the items) of the latest backward pass."""
-        for site, entry, values in self._booked:
-            yield site, entry, float(values.sum())
+        self.booked.append((site, entry, values.detach()))
 
 
 def _wait(call: Call) -> None:

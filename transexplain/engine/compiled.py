@@ -190,7 +190,12 @@ class _Captured:
         self.graph = torch.cuda.CUDAGraph()
         device = inputs[0].device
         with torch.cuda.device(device), torch.no_grad():
-            _on_own_stream(lambda: function(*inputs), device)
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(stream):
+                for _ in range(_WARM_UP):
+                    function(*inputs)
+            torch.cuda.current_stream(device).wait_stream(stream)
             # other threads of this process may go on allocating
             with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.outputs = tuple(function(*inputs))
@@ -201,12 +206,3 @@ class _Captured:
                 own.copy_(other)
         self.graph.replay()
         return self.outputs
-
-
-def _on_own_stream(function: Callable[[], Any], device: torch.device) -> None:
-    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(_WARM_UP):
-            function()
-    torch.cuda.current_stream(device).wait_stream(stream)

@@ -41,17 +41,14 @@ class LinearRule:
             raise ConfigurationError(
                 "gamma_form='transexplain' needs epsilon > 0: its denominator can cross zero"
             )
-        if self.alpha is not None:
-            self._check_alpha_beta(self.alpha)
-        elif self.beta:
-            raise ConfigurationError("beta needs alpha: alpha - beta must be 1")
-
-    def _check_alpha_beta(self, alpha: float) -> None:
-        if self.gamma or self.epsilon:
+        if self.alpha is None:
+            if self.beta:
+                raise ConfigurationError("beta needs alpha: alpha - beta must be 1")
+        elif self.gamma or self.epsilon:
             raise ConfigurationError("alpha-beta has no epsilon and no gamma")
-        if alpha < 1 or abs(alpha - self.beta - 1) > 1e-9:
+        elif self.alpha < 1 or abs(self.alpha - self.beta - 1) > 1e-9:
             raise ConfigurationError(
-                f"alpha - beta must be 1 with alpha >= 1, not alpha={alpha}, beta={self.beta}"
+                f"alpha - beta must be 1 with alpha >= 1, not alpha={self.alpha}, beta={self.beta}"
             )
 
     @property

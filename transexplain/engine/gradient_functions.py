@@ -10,7 +10,8 @@ from torch.autograd import Function
 
 from transexplain.engine.composites import InputRule
 from transexplain.engine.item_axis import per_item, spread
-from transexplain.engine.linear_functions import Booking, LinearMap
+from transexplain.engine.ledger import Booking
+from transexplain.engine.linear_functions import LinearMap
 from transexplain.engine.operator_call import Call
 from transexplain.engine.traced import shapes_are_fixed
 
@@ -297,3 +298,36 @@ def _range(rule: InputRule, x: Tensor, to: Booking) -> tuple[Tensor, Tensor]:
     return spread(low.to(x.dtype), x, to.axis, to.items), spread(
         high.to(x.dtype), x, to.axis, to.items
     )
+
+
+class Substitution(Function):
+    """X = A^-1 B, or B A^-1, of a triangular A; the backward is that of the substitution."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, settings: dict[str, bool], share: float, to: Booking | None
+    ) -> Tensor:
+        """a (..., n, n), b (..., n, k) -> (..., n, k); `share` of a product goes to a factor."""
+        x: Tensor = torch.linalg.solve_triangular(a, b, **settings)
+        ctx.save_for_backward(a, b, x)
+        ctx.rest = (settings, share, to)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """dA and dB; what a constant B takes is booked."""
+        a, b, x = ctx.saved_tensors
+        settings, share, to = ctx.rest
+        upper, left = settings["upper"], settings.get("left", True)
+        scaled = torch.diag_embed(a.diagonal(dim1=-2, dim2=-1)) + share * _beside(a, upper)
+        transposed = {**settings, "upper": not upper}
+        u = torch.linalg.solve_triangular(scaled.mT, gradients[0], **transposed)
+        if to is not None and not ctx.needs_input_grad[1]:
+            to.bias(u * b)
+        to_a = _beside(u @ x.mT if left else x.mT @ u, upper) * -share
+        return to_a.sum_to_size(a.shape), u.sum_to_size(b.shape), None, None, None
+
+
+def _beside(a: Tensor, upper: bool) -> Tensor:
+    """The part of a triangular matrix beside its diagonal."""
+    return a.triu(1) if upper else a.tril(-1)

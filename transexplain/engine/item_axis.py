@@ -13,20 +13,10 @@ from transexplain.engine.tensor_record import FIRST, ItemAxis, record, recorded,
 from transexplain.errors import EngineError
 
 
-def axis_of(tensor: Tensor) -> ItemAxis | None:
-    """The item axis of a carrier; None where it is not known."""
-    return recorded(tensor).axis
-
-
 def place(tensor: Tensor, axis: ItemAxis | None) -> None:
     """Note the item axis of a carrier."""
     known = record(tensor)
     known.axis, known.placed = axis, True
-
-
-def placed(tensor: Tensor) -> bool:
-    """Return whether the item axis of a tensor was noted already."""
-    return recorded(tensor).placed
 
 
 def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool = False) -> Tensor:
@@ -46,7 +36,13 @@ def per_item(values: Tensor, axis: ItemAxis | None, items: int, *, largest: bool
             "(batch_tokens=1)"
         )
     if axis.index is not None:
-        return _of_rows(values.movedim(axis.axis, 0), axis.index, items, largest=largest)
+        flat = values.movedim(axis.axis, 0).reshape(len(axis.index), -1)
+        per_row = flat.amax(1).double() if largest else flat.sum(1, dtype=torch.float64)
+        known = torch.where(axis.index >= 0, per_row, 0)
+        out = torch.zeros(items, dtype=torch.float64, device=values.device)
+        if largest:
+            return out.scatter_reduce_(0, axis.index.clamp(min=0), known, "amax")
+        return out.index_add_(0, axis.index.clamp(min=0), known)
     before = math.prod(values.shape[: axis.axis])
     outer = before * values.shape[axis.axis] // (items * axis.inner)
     grouped = values.reshape(outer, items, -1)
@@ -66,19 +62,7 @@ def spread(values: Tensor, like: Tensor, axis: ItemAxis | None, items: int) -> T
     return values[index].reshape([size if d == axis.axis else 1 for d in range(like.dim())])
 
 
-def _of_rows(rows: Tensor, index: Tensor, items: int, *, largest: bool) -> Tensor:
-    flat = rows.reshape(len(index), -1)
-    per_row = flat.amax(1).double() if largest else flat.sum(1, dtype=torch.float64)
-    known = torch.where(index >= 0, per_row, 0)
-    out = torch.zeros(items, dtype=torch.float64, device=rows.device)
-    if largest:
-        return out.scatter_reduce_(0, index.clamp(min=0), known, "amax")
-    return out.index_add_(0, index.clamp(min=0), known)
-
-
 _MOST_CACHED = 4096
-
-
 _views_seen: dict[tuple[Any, ...], tuple[ItemAxis | None, ...]] = {}
 
 
@@ -89,12 +73,12 @@ def follow(call: Call, out: Any, items: int) -> None:
         move = "kept"
     if move == "scatter" and isinstance(out, Tensor):
         _after_scatter(call, out, items)
-    fresh = [tensor for tensor in tensors_in(out) if not placed(tensor)]
+    fresh = [tensor for tensor in tensors_in(out) if not recorded(tensor).placed]
     if not fresh:
         return
     # a broadcast partner has fewer axes, and they are aligned from the right
     carrier = max(call.carriers, key=lambda tensor: tensor.dim())
-    axis = axis_of(carrier)
+    axis = recorded(carrier).axis
     axes: tuple[ItemAxis | None, ...] = (None,)
     if axis is not None and move == "view":
         axes = _through_view(call, carrier, axis, items)
@@ -115,7 +99,7 @@ def _of_one_item(carriers: Sequence[Tensor]) -> Tensor | None:
     """The number (1,) of the item that all carriers are of; None where there is no such item."""
     numbers = []
     for carrier in carriers:
-        axis = axis_of(carrier)
+        axis = recorded(carrier).axis
         if axis is None or axis.index is None:
             return None
         numbers.append(axis.index)
@@ -131,7 +115,7 @@ def _joined(call: Call, moved: ItemAxis | None, items: int) -> ItemAxis | None:
     dim %= pieces[0].dim() + stacked
     numbers = []
     for piece in pieces:
-        axis, width = axis_of(piece) if piece.requires_grad else None, 1
+        axis, width = recorded(piece).axis if piece.requires_grad else None, 1
         if not stacked:
             width = piece.shape[dim] if piece.dim() > dim else 0
         own = _of_one_item([piece])
@@ -148,7 +132,7 @@ def _joined(call: Call, moved: ItemAxis | None, items: int) -> ItemAxis | None:
 
 def _same_items(carriers: Sequence[Tensor]) -> bool:
     """Return whether all carriers have the same items on the same axis."""
-    first, *others = map(axis_of, carriers)
+    first, *others = (recorded(carrier).axis for carrier in carriers)
     if first is None or first.index is None or any(other != first for other in others):
         return False
     indices = [other.index for other in others if other is not None and other.index is not None]
@@ -320,9 +304,9 @@ def _after_scatter(call: Call, out: Tensor, items: int) -> None:
     dim, index = int(call.argument(1, "dim", 0)) % out.dim(), call.argument(2, "index", None)
     source = call.argument(3, "source", None)
     # in relevance form the call is made out of place: `out` is new, and x is what it starts from
-    base = out if placed(out) else call.argument(0, "input", None)
-    old = axis_of(base) if placed(base) else None
-    given = axis_of(source) if source.requires_grad else None
+    base = out if recorded(out).placed else call.argument(0, "input", None)
+    old = recorded(base).axis if recorded(base).placed else None
+    given = recorded(source).axis if source.requires_grad else None
     if given is None or given.axis != dim:
         return
     numbers = index.new_full((out.shape[dim],), -1)

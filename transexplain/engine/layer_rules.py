@@ -28,38 +28,22 @@ from transexplain.engine.linear_functions import (
 )
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operator_call import Call
+from transexplain.engine.operator_parts import refuse_dropout
+from transexplain.engine.operators import KIND
 from transexplain.errors import EngineError
 
 
-def linear(mode: RelevanceMode, call: Call) -> Any:
-    """A linear layer; the bias is booked."""
-    return _with_weight(
-        mode, call, "linear", linear_map(mode, call), call.argument(2, "bias", None)
-    )
-
-
-def addmm(mode: RelevanceMode, call: Call) -> Any:
-    """`addmm(bias, x, w)`: the linear layer of GPT-style code."""
-    at = addmm_map(mode, call)
-    return _with_weight(mode, call, "linear", at, at.bias)
-
-
-def convolution(mode: RelevanceMode, call: Call) -> Any:
-    """A convolution over a receptive field; the bias is booked."""
-    at = convolution_map(mode, call)
-    return _with_weight(mode, call, "convolution", at, at.bias)
-
-
-def _with_weight(
-    mode: RelevanceMode, call: Call, kind: str, at: LinearMap, bias: Tensor | None
-) -> Any:
-    x = carrier_of(call)
+def with_weight(mode: RelevanceMode, call: Call) -> Any:
+    """Linear layers and convolutions by the composite's rule; the bias is booked."""
+    kind, x = KIND[call.name], call.carriers[0]
+    at = MAPS[kind](mode, call)
+    kind = "linear" if kind == "addmm" else kind
     rule, sink = mode.linear_rule(call), mode.sink_of(x)
     value = call.product
     if sink is None and rule.plain:
         # LRP-0 is the gradient; row by row, so that rows without relevance are left out
         out = LinearZero.apply(x, value, at) if at.rowwise else call.run()
-        mode.books.constant(out, bias, kind)
+        mode.books.constant(out, at.bias, kind)
         return out
     to = mode.books.at(kind, mode.books.axis_of(x))
     # the operator reads the input itself, and an input rule is set
@@ -77,11 +61,6 @@ def function_for(rule: LinearRule) -> Any:
     return SignedShares
 
 
-def carrier_of(call: Call) -> Tensor:
-    """The input of a linear operator."""
-    return call.carriers[0]
-
-
 def linear_map(mode: RelevanceMode, call: Call) -> LinearMap:
     """`F.linear(x, weight, bias)`."""
     weight = call.argument(1, "weight", None)
@@ -91,15 +70,13 @@ def linear_map(mode: RelevanceMode, call: Call) -> LinearMap:
 
 
 def _rowwise(weight: Tensor, bias: Tensor | None) -> LinearMap:
-    return LinearMap(weight, bias, torch.nn.functional.linear, _pull_linear, rowwise=True)
-
-
-def _pull_linear(s: Tensor, weight: Tensor, _like: Tensor) -> Tensor:
-    return s @ weight
+    return LinearMap(
+        weight, bias, torch.nn.functional.linear, lambda s, w, _like: s @ w, rowwise=True
+    )
 
 
 def addmm_map(mode: RelevanceMode, call: Call) -> LinearMap:
-    """`addmm(bias, x, weight)`, with its factors alpha and beta."""
+    """`addmm(bias, x, weight)`, the linear layer of GPT-style code, with alpha and beta."""
     bias, x = call.argument(0, "input", None), call.argument(1, "mat1", None)
     weight = call.argument(2, "mat2", None)
     if mode.carries(bias) or mode.carries(weight) or not mode.carries(x):
@@ -117,27 +94,27 @@ def convolution_map(mode: RelevanceMode, call: Call) -> LinearMap:
         raise mode.refusal(call, "its weight depends on the input")
     if bias is not None:
         bias = bias.view(-1, *[1] * (weight.dim() - 2))
-    rest = {key: value for key, value in call.kwargs.items() if key not in _NOT_SETTINGS}
-    apply = partial(_convolved, call.func, call.args[3:], rest)
-    return LinearMap(weight, bias, apply, partial(_pulled, apply))
+    func, settings = call.func, call.args[3:]  # not the call, which holds its carriers
+    named = {k: v for k, v in call.kwargs.items() if k not in ("input", "weight", "bias")}
+
+    def apply(x: Tensor, w: Tensor) -> Tensor:
+        output: Tensor = func(x, w, None, *settings, **named)
+        return output
+
+    def pull(s: Tensor, w: Tensor, like: Tensor) -> Tensor:
+        """The transpose by autograd: every stride, padding and layout that the operator knows."""
+        with torch.enable_grad():
+            x = torch.zeros_like(like, requires_grad=True)
+            return torch.autograd.grad(apply(x, w), x, s)[0]
+
+    return LinearMap(weight, bias, apply, pull)
 
 
-_NOT_SETTINGS = ("input", "weight", "bias")
-
-
-def _convolved(
-    func: Callable[..., Tensor], args: tuple[Any, ...], rest: dict[str, Any], x: Tensor, w: Tensor
-) -> Tensor:
-    return func(x, w, None, *args, **rest)
-
-
-def _pulled(
-    apply: Callable[[Tensor, Tensor], Tensor], s: Tensor, weight: Tensor, like: Tensor
-) -> Tensor:
-    """The transpose by autograd: every stride, padding and layout that the operator knows."""
-    with torch.enable_grad():
-        x = torch.zeros_like(like, requires_grad=True)
-        return torch.autograd.grad(apply(x, weight), x, s)[0]
+MAPS: dict[str, Callable[[RelevanceMode, Call], LinearMap]] = {
+    "linear": linear_map,
+    "addmm": addmm_map,
+    "convolution": convolution_map,
+}
 
 
 def softmax(mode: RelevanceMode, call: Call) -> Any:
@@ -161,8 +138,7 @@ def attention(mode: RelevanceMode, call: Call) -> Any:
     AttnLRP: the product with the values halves (value and weights), the product of queries and
     keys halves again.
     """
-    if call.argument(4, "dropout_p", 0.0):
-        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    refuse_dropout(call.argument(4, "dropout_p", 0.0))
     if mode.composite.attention == "constant":
         value = call.argument(2, "value", None)
         # torch's fused backward would compute the gradients of queries and keys too

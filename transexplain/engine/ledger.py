@@ -9,10 +9,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from transexplain.engine.item_axis import axis_of, follow, per_item, placed
-from transexplain.engine.linear_functions import Booking
+from transexplain.engine.item_axis import follow, per_item
 from transexplain.engine.operator_call import Call
-from transexplain.engine.tensor_record import FIRST, ItemAxis, depends_on_input, is_held
+from transexplain.engine.tensor_record import FIRST, ItemAxis, recorded
 from transexplain.errors import EngineError
 from transexplain.types.items import Ledger
 
@@ -25,43 +24,30 @@ class LedgerBook:
     def __init__(self, items: int) -> None:
         self.items = items
         self.kept = True  #: whether bookings of the current pass are wanted
-        self._sites: dict[tuple[Entry, str, int], Tensor] = {}
-        self._amplification: Tensor | None = None
+        #: what the latest pass booked (B,) in logits, by entry, kind and number of the operator
+        self.sites: dict[tuple[Entry, str, int], Tensor] = {}
+        self.amplified_most: Tensor | None = None  #: (B,) as `amplification`, where it was computed
 
     def start(self, *, keep: bool = True) -> None:
         """Forget the pass before: every backward pass has a ledger of its own, or none."""
-        self._sites.clear()
+        self.sites.clear()
         self.kept = keep
 
     def add(self, entry: Entry, kind: str, site: int, values: Tensor) -> None:
         """Book `values` (B,) in logits at operator number `site`."""
         key = (entry, kind, site)
-        old = self._sites.get(key)
-        self._sites[key] = values if old is None else old + values
-
-    def amplified(self, factors: Tensor, axis: ItemAxis | None) -> None:
-        """Keep the largest |factor| of every item, by which a rule amplified relevance."""
-        self.amplified_by(per_item(factors.detach().abs(), axis, self.items, largest=True))
+        old = self.sites.get(key)
+        self.sites[key] = values if old is None else old + values
 
     def amplified_by(self, largest: Tensor) -> None:
-        """Keep the largest factor (B,) of every item."""
-        old = self._amplification
-        self._amplification = largest if old is None else torch.maximum(old, largest.to(old))
-
-    @property
-    def sites(self) -> Mapping[tuple[Entry, str, int], Tensor]:
-        """What the latest pass booked (B,) in logits, by entry, kind and number of the operator."""
-        return self._sites
-
-    @property
-    def amplified_most(self) -> Tensor | None:
-        """(B,) as `amplification`, where it was computed."""
-        return self._amplification
+        """Keep the largest factor (B,) of every item, by which a rule amplified relevance."""
+        old = self.amplified_most
+        self.amplified_most = largest if old is None else torch.maximum(old, largest.to(old))
 
     @property
     def amplification(self) -> NDArray[np.float64] | None:
         """(B,) the largest factor by which a rule amplified relevance; None: no rule can."""
-        return None if self._amplification is None else self._amplification.cpu().numpy()
+        return None if self.amplified_most is None else self.amplified_most.cpu().numpy()
 
     def close(
         self,
@@ -76,55 +62,46 @@ class LedgerBook:
             special: (B, T') relevance of the special positions, 0 elsewhere.
             logits: (B,) what was propagated.
         """
-        keys = list(self._sites)
-        values = list(self._sites.values())
+        values = list(self.sites.values())
         # layers of a model may lie on several devices
         booked = [value.to(values[0].device) for value in values]
-        table = torch.stack(booked).cpu().numpy() if booked else np.zeros((0, self.items))
-        return _closed(keys, table, inputs, special, np.asarray(logits, dtype=np.float64))
+        terms = torch.stack(booked).cpu().numpy() if booked else np.zeros((0, self.items))
+        explained = np.asarray(logits, dtype=np.float64)
+        sums: dict[str, dict[str, NDArray[np.float64]]] = {
+            "embeddings": {},
+            "biases": {},
+            "rules": {},
+        }
+        for (entry, kind, _), term in zip(self.sites, terms, strict=True):
+            sums[entry][kind] = sums[entry].get(kind, 0.0) + np.asarray(term, dtype=np.float64)
+        none = np.zeros(len(explained))
+        entries = {"inputs": inputs.sum(axis=1), "special": special.sum(axis=1)}
+        for name, by_kind in sums.items():
+            entries[name] = functools.reduce(np.add, by_kind.values(), none)
+        total = functools.reduce(np.add, entries.values(), none)
+        sizes = [
+            np.abs(part).sum(axis=1) for part in (inputs, special, np.ascontiguousarray(terms.T))
+        ]
+        columns = {
+            **entries,
+            "total": total,
+            "gap": explained - total,
+            "magnitude": functools.reduce(np.add, sizes, none),
+        }
+        rows = _rows(columns, len(explained))
+        of_kinds = [_rows(sums[name], len(explained)) for name in ("biases", "rules")]
+        return [
+            Ledger(**row, biases_by_kind=biases, rules_by_kind=rules)
+            for row, biases, rules in zip(rows, *of_kinds, strict=True)
+        ]
 
 
-def _closed(
-    keys: list[tuple[Entry, str, int]],
-    terms: NDArray[np.float64],
-    inputs: NDArray[np.float64],
-    special: NDArray[np.float64],
-    logits: NDArray[np.float64],
-) -> list[Ledger]:
-    """The ledgers of B items from the terms (S, B) that S sites booked."""
-    sums: dict[Entry, dict[str, NDArray[np.float64]]] = {
-        "embeddings": {},
-        "biases": {},
-        "rules": {},
-    }
-    for (entry, kind, _), term in zip(keys, terms, strict=True):
-        sums[entry][kind] = sums[entry].get(kind, 0.0) + np.asarray(term, dtype=np.float64)
-    none = np.zeros(len(logits))
-    entries = [inputs.sum(axis=1), special.sum(axis=1)]
-    entries += [
-        functools.reduce(np.add, sums[entry].values(), none)
-        for entry in ("embeddings", "biases", "rules")
+def _rows(columns: Mapping[str, NDArray[np.float64]], items: int) -> list[dict[str, float]]:
+    """Of each item its number in every column."""
+    lists = [column.tolist() for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)] or [
+        {} for _ in range(items)
     ]
-    total = functools.reduce(np.add, entries, none)
-    sizes = [np.abs(part).sum(axis=1) for part in (inputs, special, np.ascontiguousarray(terms.T))]
-    columns = [*entries, total, logits - total, functools.reduce(np.add, sizes, none)]
-    by_kind = [_by_kind(sums[entry], len(logits)) for entry in ("biases", "rules")]
-    rows = zip(*(column.tolist() for column in columns), *by_kind, strict=True)
-    return [Ledger(**dict(zip(_NAMES, row, strict=True))) for row in rows]
-
-
-_NAMES = (
-    *("inputs", "special", "embeddings", "biases", "rules", "total", "gap", "magnitude"),
-    *("biases_by_kind", "rules_by_kind"),
-)
-
-
-def _by_kind(sums: Mapping[str, NDArray[np.float64]], items: int) -> list[dict[str, float]]:
-    """Of each item, kind -> sum."""
-    if not sums:
-        return [{} for _ in range(items)]
-    rows = zip(*(column.tolist() for column in sums.values()), strict=True)
-    return [dict(zip(sums, row, strict=True)) for row in rows]
 
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -145,17 +122,17 @@ class Bookkeeper:
         """The item axis of what the current operator gave."""
         if self.items == 1 or self.call is None:
             return FIRST
-        if not placed(out):
+        if not recorded(out).placed:
             follow(self.call, out, self.items)
-        return axis_of(out)
+        return recorded(out).axis
 
     def axis_of(self, carrier: Tensor) -> ItemAxis | None:
         """The item axis of a carrier."""
-        return FIRST if self.items == 1 else axis_of(carrier)
+        return FIRST if self.items == 1 else recorded(carrier).axis
 
-    def at(self, kind: str, axis: ItemAxis | None) -> "SiteBooking":
+    def at(self, kind: str, axis: ItemAxis | None) -> "Booking":
         """Bookings of one operator whose tensors have their items on `axis`."""
-        return SiteBooking(self, kind, self.next_site(), axis)
+        return Booking(self, kind, self.next_site(), axis)
 
     def constant(
         self,
@@ -175,11 +152,13 @@ class Bookkeeper:
         """
         if constant is None:
             return
-        dependent = isinstance(constant, Tensor) and depends_on_input(constant)
-        if dependent and not is_held(constant):
-            return
-        if isinstance(constant, Tensor) and constant.requires_grad:
-            raise EngineError(f"a {kind} adds what depends on the input where a constant belongs")
+        dependent = False
+        if isinstance(constant, Tensor):
+            dependent = recorded(constant).dependent
+            if dependent and not recorded(constant).held:
+                return
+            if constant.requires_grad:
+                raise EngineError(f"a {kind} adds what depends on the input, not a constant")
         value = torch.as_tensor(constant, dtype=out.dtype, device=out.device).detach() * scale
         if where is not None:
             value = torch.where(where, value, torch.zeros_like(value))
@@ -231,7 +210,7 @@ class Bookkeeper:
         self._rule(out, value, kind, site, 1.0, self.axis_after(out))
         for carrier in call.carriers:
             alias = aliases[id(carrier)]
-            self._rule(alias, alias.detach().clone(), kind, site, -1.0, axis_of(carrier))
+            self._rule(alias, alias.detach().clone(), kind, site, -1.0, recorded(carrier).axis)
         return call.written(out)
 
     def _rule(
@@ -266,8 +245,8 @@ class Bookkeeper:
         return self.site
 
 
-class SiteBooking(Booking):
-    """The bookings of one operator, made while its backward runs."""
+class Booking:
+    """Where one operator books what its constants take and its rule loses, in its backward."""
 
     def __init__(self, keeper: Bookkeeper, kind: str, site: int, axis: ItemAxis | None) -> None:
         self.keeper, self.kind, self.site, self.axis = keeper, kind, site, axis
@@ -281,23 +260,24 @@ class SiteBooking(Booking):
         self.axis = self.keeper.axis_after(out)
 
     def bias(self, shares: Tensor) -> None:
-        """Return what the operator's constant takes."""
+        """`shares` (shape of the output z): what the operator's constant takes."""
         self._add(self.entry, shares)
 
     def rule(self, lost: Tensor) -> None:
-        """Return what the rule loses."""
+        """`lost` (shape of z): what the rule loses."""
         self._add("rules", lost)
 
     def passed(self, above: Tensor, below: Tensor) -> None:
-        """Return what arrives and what leaves."""
+        """`above` (shape of z) arrives, `below` (shape of x) leaves; the rest the rule loses."""
         keeper = self.keeper
         if keeper.book.kept:
             lost = keeper._sum(above, self.axis) - keeper._sum(below, self.axis)
             keeper.book.add("rules", self.kind, self.site, lost)
 
     def amplification(self, factors: Tensor) -> None:
-        """The largest |factor| of each item is kept."""
-        self.keeper.book.amplified(factors, self.axis)
+        """`factors` (shape of z): by how much relevance is amplified; the largest is kept."""
+        largest = per_item(factors.detach().abs(), self.axis, self.items, largest=True)
+        self.keeper.book.amplified_by(largest)
 
     def _add(self, entry: Entry, values: Tensor) -> None:
         keeper = self.keeper
@@ -311,23 +291,19 @@ class Converted(Booking):
     What its bias takes is no loss of the rule, and is taken off again.
     """
 
-    def __init__(self, to: SiteBooking) -> None:
-        self.to, self.axis, self.items = to, to.axis, to.items
+    def __init__(self, to: Booking) -> None:
+        super().__init__(to.keeper, to.kind, to.site, to.axis)
 
     def bias(self, shares: Tensor) -> None:
         """Return what the operator's constant takes."""
-        self.to.bias(shares)
-        self.to.rule(-shares)
+        super().bias(shares)
+        super().rule(-shares)
 
     def rule(self, lost: Tensor) -> None:
         """Booked by the converters."""
 
     def passed(self, above: Tensor, below: Tensor) -> None:
         """Booked by the converters."""
-
-    def amplification(self, factors: Tensor) -> None:
-        """The largest |factor| of each item is kept."""
-        self.to.amplification(factors)
 
 
 def when_arrives(out: Tensor, book: Callable[[Tensor], None]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from transexplain.engine.composites import LinearRule
-from transexplain.engine.tensor_record import ItemAxis
+from transexplain.engine.ledger import Booking
 from transexplain.engine.traced import shapes_are_fixed
 
 
@@ -95,38 +95,6 @@ class LinearMap:
             return self
         bias = None if self.bias is None else self.bias[columns]
         return replace(self, weight=self.weight[columns], bias=bias)
-
-    def value(self, x: Tensor) -> Tensor:
-        """The operator's own value."""
-        z = self.apply(x, self.weight)
-        return z if self.bias is None else z + self.bias
-
-
-class Booking:
-    """Where an operator books what its constants take and what its rule loses."""
-
-    axis: ItemAxis | None  #: the item axis of what is booked
-    items: int  #: B
-
-    def locate(self, out: Tensor) -> None:
-        """Set `axis` to the item axis of the operator's output."""
-        raise NotImplementedError
-
-    def bias(self, shares: Tensor) -> None:
-        """`shares` (shape of z): what the bias takes."""
-        raise NotImplementedError
-
-    def rule(self, lost: Tensor) -> None:
-        """`lost` (shape of z): what the rule loses."""
-        raise NotImplementedError
-
-    def passed(self, above: Tensor, below: Tensor) -> None:
-        """`above` (shape of z) arrives, `below` (shape of x) leaves; the rest the rule loses."""
-        raise NotImplementedError
-
-    def amplification(self, factors: Tensor) -> None:
-        """`factors` (shape of z): by how much relevance is amplified at most."""
-        raise NotImplementedError
 
 
 class LinearZero(Function):
@@ -331,12 +299,12 @@ class AlphaBeta(Function):
         return torch.where(x > 0, of_positive, of_negative), None, None, None, None
 
 
-def contributions(at: LinearMap, x: Tensor, *, positive: bool, bias: bool = True) -> Tensor:
+def contributions(at: LinearMap, x: Tensor, *, positive: bool) -> Tensor:
     """Sum of the contributions x_i w_ij (and b_j) of one sign, shape of z."""
     above, below = at.weight.clamp(min=0), at.weight.clamp(max=0)
     if not positive:
         above, below = below, above
     contributions = at.apply(x.clamp(min=0), above) + at.apply(x.clamp(max=0), below)
-    if at.bias is None or not bias:
+    if at.bias is None:
         return contributions
     return contributions + (at.bias.clamp(min=0) if positive else at.bias.clamp(max=0))

@@ -30,7 +30,6 @@ from transexplain.engine.tensor_record import (
     recorded,
     substitutes,
     tensors_in,
-    unruled_by,
     was_seen,
 )
 from transexplain.errors import EngineError
@@ -84,7 +83,12 @@ class RelevanceMode(TorchFunctionMode):
         self.met_overrides: set[str] = set()
         self.met_input_rule = False
         self.inside = False  #: where gradients are off: an autograd function, or cut off
-        self._names = _weight_names(module) if composite.overrides and module else {}
+        #: names of the parameters that overrides match, known by where and how large they are
+        self._names = {
+            (parameter.data_ptr(), tuple(parameter.shape)): name
+            for name, parameter in (module.named_parameters() if module else ())
+            if composite.overrides
+        }
         self._last_softmax: tuple[weakref.ref[Tensor], Tensor] | None = None
 
     def input_layer(self, tensor: Tensor) -> Tensor:
@@ -139,7 +143,7 @@ class RelevanceMode(TorchFunctionMode):
         if not carriers:
             return func(*args, **kwargs)
         plain = Call(func, operator_name(func), args, kwargs, tuple(carriers.values()))
-        unruled = next((e for e in map(unruled_by, given) if e is not None), None)
+        unruled = next((e for t in given if (e := recorded(t).unruled) is not None), None)
         with torch.enable_grad():
             call = plain.substituted(shadows)
             try:
@@ -161,7 +165,7 @@ class RelevanceMode(TorchFunctionMode):
     def _met(self, call: Call) -> Any:
         foreign = [carrier for carrier in call.carriers if is_foreign(carrier)]
         if foreign:
-            for error in map(unruled_by, foreign):
+            for error in (recorded(carrier).unruled for carrier in foreign):
                 if error is not None and call.name in KIND:
                     raise error
             shadows = substitutes(foreign, inside=False)
@@ -236,13 +240,9 @@ class RelevanceMode(TorchFunctionMode):
 
     def sink_of(self, tensor: Tensor) -> Tensor | None:
         """What takes the input layer's own relevance, where `tensor` is it but for reshapes."""
-        sink = self.peek_sink(tensor)
+        sink = recorded(tensor).sink
         self.met_input_rule |= sink is not None
         return sink
-
-    def peek_sink(self, tensor: Tensor) -> Tensor | None:
-        """The same without counting as a use of the input rule."""
-        return recorded(tensor).sink
 
     def follow_sink(self, call: Call, out: Any) -> None:
         """Do to the sink what a structural operator did to the input layer."""
@@ -282,11 +282,3 @@ class RelevanceMode(TorchFunctionMode):
         if isinstance(value, dict):
             return {key: self._without_foreign(part) for key, part in value.items()}
         return value
-
-
-def _weight_names(module: nn.Module) -> dict[tuple[int, tuple[int, ...]], str]:
-    """Qualified names of the parameters, known by where and how large they are."""
-    return {
-        (parameter.data_ptr(), tuple(parameter.shape)): name
-        for name, parameter in module.named_parameters()
-    }

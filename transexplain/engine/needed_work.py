@@ -129,7 +129,9 @@ def _reads_values_only(node: Node, types: Collection[torch.dtype]) -> bool:
 
 
 def _put_value_gradient(graph: Graph, node: Node, copies: Mapping[Node, Node]) -> bool:
-    given = _named(node)
+    schema = node.target._schema  # type: ignore[union-attr]
+    names = [argument.name for argument in schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     if given["dropout_p"]:
         return False
     mask = given.get("attn_bias", given.get("attn_mask"))
@@ -153,12 +155,6 @@ def _put_value_gradient(graph: Graph, node: Node, copies: Mapping[Node, Node]) -
         alone.meta = dict(user.meta)
         copies[user].replace_all_uses_with(alone)
     return True
-
-
-def _named(node: Node) -> dict[str, Any]:
-    """The arguments of an operator by the names of its schema."""
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 @torch.library.custom_op("transexplain::value_gradient", mutates_args=())

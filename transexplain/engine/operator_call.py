@@ -5,7 +5,6 @@ an earlier pass has computed it.
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.engine.operators import operator_of, weight_place
+from transexplain.engine.tensor_record import tensors_in
 from transexplain.errors import EngineError
 
 
@@ -85,7 +85,8 @@ class Call:
         """The same call, writing into a copy where it writes."""
         if not self.in_place:
             return self
-        return replace(self, func=partial(_on_a_copy, self.func))
+        func = self.func
+        return replace(self, func=lambda x, *args, **kwargs: func(x.clone(), *args, **kwargs))
 
     def written(self, out: Tensor) -> Tensor:
         """`out` where the model expects it: in the first argument of an in-place function."""
@@ -94,18 +95,16 @@ class Call:
         x: Tensor = self.argument(0, "input", None)
         return x.copy_(out)
 
-    def with_function(self, function: Callable[[Tensor], Tensor]) -> "Call":
-        """A call of `function` on the first argument alone."""
-        return replace(self, func=function, args=(self.argument(0, "input", None),), kwargs={})
-
     def elementwise(self) -> Callable[[Tensor], Tensor]:
         """The function of its first argument alone, writing into a copy where it writes."""
+        func, args, copied = self.func, self.args[1:], self.in_place
         rest = {key: value for key, value in self.kwargs.items() if key != "input"}
-        return partial(_first_replaced, self.func, self.args[1:], rest, self.in_place)
+        return lambda x: func(x.clone() if copied else x, *args, **rest)
 
 
-def _on_a_copy(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x.clone(), *args, **kwargs)
+def carried(call: Call) -> int:
+    """Return how many of the arguments carry; one tensor may stand twice."""
+    return sum(tensor.requires_grad for tensor in tensors_in((call.args, dict(call.kwargs))))
 
 
 def _swapped(value: Any, by_id: Mapping[int, Tensor]) -> Any:
@@ -115,12 +114,6 @@ def _swapped(value: Any, by_id: Mapping[int, Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_swapped(part, by_id) for part in value)
     return value
-
-
-def _first_replaced(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], copied: bool, x: Tensor
-) -> Any:
-    return func(x.clone() if copied else x, *args, **kwargs)
 
 
 _ENGINE = "transexplain.engine"
@@ -149,7 +142,11 @@ def module_at_work(root: nn.Module | None = None) -> str:
         owner = frame.f_locals.get("self")
         if isinstance(owner, nn.Module) and owner not in working:
             working.append(owner)
-    return _qualified(working, root)
+    if not working:
+        return ""
+    names = {id(part): name for name, part in (root or working[-1]).named_modules()}
+    known = (names[id(part)] for part in working if id(part) in names)
+    return next(known, "") or type(working[0]).__name__
 
 
 class RefusalError(EngineError):
@@ -176,14 +173,6 @@ def _frames() -> Iterator[FrameType]:
 def _inside(frame: FrameType, *packages: str) -> bool:
     name = str(frame.f_globals.get("__name__", ""))
     return any(name == package or name.startswith(f"{package}.") for package in packages)
-
-
-def _qualified(working: list[nn.Module], root: nn.Module | None) -> str:
-    if not working:
-        return ""
-    names = {id(part): name for name, part in (root or working[-1]).named_modules()}
-    known = (names[id(part)] for part in working if id(part) in names)
-    return next(known, "") or type(working[0]).__name__
 
 
 class LinearValues:

@@ -1,15 +1,15 @@
-"""LSTM and GRU layers written out step by step, in operators that a mode sees.
+"""Operators written out in parts that a mode sees: recurrent layers, fused attention, and others.
 
-So a cell has no rule of its own: its gates are sigmoids and let through what they are multiplied
-with (signal takes all, Arras et al. 2017 and 2019), the products of weights and the sum of the
-cell's state share by value, tanh is a function of one carrier.
+So an LSTM or GRU cell has no rule of its own: its gates are sigmoids and let through what they are
+multiplied with (signal takes all, Arras et al. 2017 and 2019), the products of weights and the sum
+of the cell's state share by value, tanh is a function of one carrier.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +50,12 @@ def gru(
     return out, states[0]
 
 
+def refuse_dropout(active: Any) -> None:
+    """Raise EngineError where a dropout is active."""
+    if active:
+        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+
+
 def _layers(
     cell: Cell,
     x: Tensor,
@@ -64,8 +70,7 @@ def _layers(
             "the end"
         )
     layers, dropout, training, both_ways, batch_first = settings
-    if dropout and training:
-        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    refuse_dropout(dropout and training)
     steps = 1 if batch_first else 0
     ways = 2 if both_ways else 1
     size = len(params) // (layers * ways)
@@ -234,11 +239,6 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     return input
 
 
-def clamp_max(input: Tensor, max: Any) -> Tensor:
-    """No more than a bound."""
-    return clamp(input, max=max)
-
-
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """A slope of its own below zero for every channel."""
     if weight.numel() > 1:
@@ -268,21 +268,15 @@ def instance_norm(
 _WRITTEN: dict[str, Callable[..., Any]] = {
     "glu": glu,
     **dict.fromkeys(("clamp", "clamp_", "clip", "clamp_min"), clamp),
-    "clamp_max": clamp_max,
+    "clamp_max": lambda input, max: clamp(input, max=max),
     "lstm": lstm,
     "gru": gru,
     "baddbmm": baddbmm,
     "addcmul": addcmul,
     "instance_norm": instance_norm,
     "prelu": prelu,
+    "scaled_dot_product_attention": attention,
 }
-
-
-class PlainForward(Protocol):
-    """Runs the model and lets the engine tap it; returns logits (B, C)."""
-
-    def __call__(self, taps: "AttentionMode") -> Tensor:
-        """Call `taps.input_layer(tensor)` at the input layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,10 +336,9 @@ class AttentionMode(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         name = operator_name(func)
-        whole = _IN_PARTS.get(name)
-        if whole is not None:
+        if name in _IN_PARTS:
             with self:
-                return whole(func, name)(*args, **(kwargs or {}))
+                return written_out(func, name)(*args, **(kwargs or {}))
         out = func(*args, **(kwargs or {}))
         self.values.note(name, args, out)
         if name == "softmax" and out.requires_grad and out.dim() >= 3:
@@ -353,18 +346,15 @@ class AttentionMode(TorchFunctionMode):
         return out
 
 
-def _parts_of_attention(_func: Callable[..., Any], _name: str) -> Callable[..., Any]:
-    return attention
+_IN_PARTS = ("scaled_dot_product_attention", "multi_head_attention_forward")
 
 
-_IN_PARTS: dict[str, Callable[[Callable[..., Any], str], Callable[..., Any]]] = {
-    "scaled_dot_product_attention": _parts_of_attention,
-    "multi_head_attention_forward": written_out,
-}
+def read_attention(forward: Callable[[AttentionMode], Tensor]) -> AttentionPass:
+    """Run `forward`, which gives logits (B, C), and keep its attention maps.
 
-
-def read_attention(forward: PlainForward) -> AttentionPass:
-    """Run `forward` and keep its attention maps; raises EngineError where there are none."""
+    `forward` calls `taps.input_layer(tensor)` at the input layer. Raises EngineError where there
+    are no maps.
+    """
     mode = AttentionMode()
     with torch.enable_grad(), mode:
         logits = forward(mode)

@@ -65,7 +65,7 @@ class Operator:
 _RULES = "transexplain.engine.rules"
 _LAYERS = "transexplain.engine.layer_rules"
 _RELEVANCE = "transexplain.engine.relevance_rules"
-_RESCALE, _PLACING = "transexplain.engine.rescale_rules", "transexplain.engine.rules"
+_RESCALE = "transexplain.engine.rescale_rules"
 
 _MEASURED = "gradient, measured"
 _WEIGHTS, _SCALE = "weights constant (AH)", "scale constant (LN)"
@@ -87,7 +87,7 @@ def _norm(name: str, *, held: bool = False) -> Kind:
 
 def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
     return Kind(
-        gradient=f"{_LAYERS}:{name}",
+        gradient=f"{_LAYERS}:with_weight",
         relevance=f"{_RELEVANCE}:with_weight",
         rescale=f"{_RESCALE}:quadratic",
         decided_by="linear",
@@ -98,7 +98,7 @@ def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
 
 def _moving(name: str, *, relevance: str = "", writes: bool = False) -> Kind:
     """Linear in all that carries; constants that come in are booked."""
-    place = name if ":" in name else f"{_RULES}:{name}"
+    place = f"{_RULES}:{name}"
     return Kind(
         gradient=place,
         relevance=relevance or place,
@@ -133,8 +133,8 @@ KINDS: dict[str, Kind] = {
         rescale=f"{_RESCALE}:linear",
     ),
     "scale": Kind(
-        gradient=f"{_RULES}:scale",
-        relevance=f"{_RELEVANCE}:scale",
+        gradient=f"{_RULES}:activation",
+        relevance=f"{_RELEVANCE}:activation",
         rescale=f"{_RESCALE}:scale",
         decided_by="norm",
         words=_BY_NORM,
@@ -183,20 +183,20 @@ KINDS: dict[str, Kind] = {
         decided_by="product",
     ),
     "logsumexp": Kind(
-        gradient="transexplain.engine.rules:log_sum_exp",
-        relevance="transexplain.engine.rules:shared",
+        gradient=f"{_RULES}:logsumexp",
+        relevance=f"{_RULES}:shared",
         rescale=f"{_RESCALE}:logsumexp",
         wording=_MEASURED,
     ),
     "triangular": Kind(
-        gradient="transexplain.engine.relevance_rules:gradient_rule",
-        relevance="transexplain.engine.relevance_rules:relevance_rule",
+        gradient=f"{_RULES}:triangular",
+        relevance=f"{_RELEVANCE}:triangular",
         rescale=f"{_RESCALE}:triangular",
         decided_by="product",
     ),
     "fill": _moving("fill"),
-    "masked_scatter": _moving(f"{_PLACING}:masked_scatter"),
-    "placing": _moving(f"{_PLACING}:placed"),
+    "masked_scatter": _moving("masked_scatter"),
+    "placing": _moving("placed"),
     "assignment": _moving("assignment", writes=True),
     "overwrite": _moving("overwrite", writes=True),
     "scatter": _moving("scatter", relevance=f"{_RELEVANCE}:proportional"),
@@ -231,7 +231,7 @@ KINDS: dict[str, Kind] = {
     ),
     "attention": Kind(
         gradient=f"{_LAYERS}:attention",
-        relevance=f"{_RELEVANCE}:attention",
+        relevance=f"{_RULES}:composite",
         rescale=f"{_RESCALE}:attention",
         decided_by="attention",
         words={

@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ def every_expert(module: nn.Module | None) -> Iterator[None]:
     try:
         for part in module.modules():
             if all(hasattr(part, mark) for mark in _MARKS) and _loops(part):
-                hooks = _Hooks()
+                hooks = _ExpertHooks()
                 handles.append(part.register_forward_pre_hook(hooks.before))
                 handles.append(part.register_forward_hook(hooks.after))
         yield
@@ -54,7 +54,7 @@ def _loops(experts: Any) -> bool:
     return chosen == "eager" and not getattr(experts, "_is_expert_parallel", False)
 
 
-class _Hooks:
+class _ExpertHooks:
     """The hooks of one module of experts, for one forward pass."""
 
     def __init__(self) -> None:
@@ -113,11 +113,9 @@ def _is_routing(experts: int, args: tuple[Any, ...]) -> bool:
     )
 
 
-class Forward(Protocol):
-    """Runs the model and lets the engine tap it; returns logits (B, C)."""
-
-    def __call__(self, taps: RelevanceMode) -> Tensor:
-        """Call `taps.input_layer(tensor)` there, `taps.encoder_begins()` at the first block."""
+#: runs the model and lets the engine tap it, by `taps.input_layer(tensor)` there and
+#: `taps.encoder_begins()` at the first block; gives logits (B, C)
+Forward = Callable[[RelevanceMode], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +176,6 @@ class Propagation:
         self.book.start(keep=False)
         return arriving(self.logits, maps, seed, last=last)
 
-    def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
-        return explained_sums(self.composite, self.logits, seed)
-
 
 def explained_sums(
     composite: Composite, logits: Tensor, seed: NDArray[np.float64]
@@ -228,10 +222,12 @@ def propagate(
         mode.attention = []
     with torch.enable_grad(), every_expert(module), mode:
         logits = forward(mode)
-    return replace(_propagation(mode, logits), summed=summed)
+    return _propagation(mode, logits, summed)
 
 
-def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
+def _propagation(
+    mode: RelevanceMode, logits: Tensor, summed: Callable[[Tensor], Tensor] | None
+) -> Propagation:
     if mode.input_tensor is None:
         raise EngineError("the model's forward never reached the input layer; choose another `at`")
     below = mode.before_softmax(logits)
@@ -243,19 +239,6 @@ def _propagation(mode: RelevanceMode, logits: Tensor) -> Propagation:
     if not was_seen(explained):
         raise EngineError("the logits were computed by scripted or compiled code, unseen")
     # a rule without an operator would silently change nothing
-    _check_used(mode)
-    return Propagation(
-        logits=explained,
-        input_layer=mode.input_tensor,
-        book=mode.books.book,
-        composite=mode.composite,
-        sink=mode.input_sink,
-        cut_softmax=below is not None,
-        attention=tuple(mode.attention or ()),
-    )
-
-
-def _check_used(mode: RelevanceMode) -> None:
     rule = mode.composite.input_rule
     if rule is not None and rule.required and not mode.met_input_rule:
         raise ConfigurationError(
@@ -269,3 +252,13 @@ def _check_used(mode: RelevanceMode) -> None:
                 f"override {override.pattern!r} matches no linear operator; weights are called "
                 f"{', '.join(known)}, ..."
             )
+    return Propagation(
+        logits=explained,
+        input_layer=mode.input_tensor,
+        book=mode.books.book,
+        composite=mode.composite,
+        sink=mode.input_sink,
+        cut_softmax=below is not None,
+        attention=tuple(mode.attention or ()),
+        summed=summed,
+    )

@@ -11,7 +11,7 @@ the forward part from where rows are read upwards. The numbers are the same but 
 
 import operator
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -37,16 +37,7 @@ NORM = _ATEN.native_layer_norm.default
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Which row is read: position `place` of the `length` positions (T) of each of B items."""
-
-    items: int
-    length: int
-    place: int
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
+class PositionAxis:
     """Where the positions stand in a tensor."""
 
     dim: int
@@ -55,34 +46,37 @@ class Axis:
 
 def shape_of(node: Any) -> tuple[int, ...] | None:
     """Of a node that gives one tensor, and was traced."""
-    shape = getattr(node.meta.get("tensor_meta"), "shape", None) if _is_node(node) else None
+    shape = getattr(node.meta.get("tensor_meta"), "shape", None) if isinstance(node, Node) else None
     return None if shape is None else tuple(shape)
 
 
-def _is_node(value: Any) -> bool:
-    return isinstance(value, Node)
-
-
 @dataclass(frozen=True, slots=True)
-class RowRules:
-    """How the rows of an operator's result depend on the rows of its arguments."""
+class Read:
+    """Which row is read: position `place` of the `length` positions (T) of each of B items.
 
-    read: Read
+    And how the rows of an operator's result depend on the rows of its arguments.
+    """
 
-    def after_view(self, before: Sequence[int], axis: Axis, after: Sequence[int]) -> Axis | None:
+    items: int
+    length: int
+    place: int
+
+    def after_view(
+        self, before: Sequence[int], axis: PositionAxis, after: Sequence[int]
+    ) -> PositionAxis | None:
         """Where the positions stand after (B, T, ...) became another shape, or the other way."""
         if axis.flat:
-            unfolded = tuple(after[:2]) == (self.read.items, self.read.length)
-            return Axis(1) if unfolded else axis if after[:1] == before[:1] else None
+            unfolded = tuple(after[:2]) == (self.items, self.length)
+            return PositionAxis(1) if unfolded else axis if after[:1] == before[:1] else None
         ahead = prod(before[: axis.dim])
-        if after[0] == ahead * self.read.length and ahead == self.read.items and len(after) < 3:
-            return Axis(0, flat=True)
+        if after[0] == ahead * self.length and ahead == self.items and len(after) < 3:
+            return PositionAxis(0, flat=True)
         for dim, size in enumerate(after):
-            if size == self.read.length and prod(after[:dim]) == ahead:
-                return Axis(dim)
+            if size == self.length and prod(after[:dim]) == ahead:
+                return PositionAxis(dim)
         return None
 
-    def of_argument(self, node: Node, axis: Axis, argument: Node) -> Axis | None:
+    def of_argument(self, node: Node, axis: PositionAxis, argument: Node) -> PositionAxis | None:
         """Return which axis of an argument has the rows that stand at `axis` of the result."""
         own, result = shape_of(argument), shape_of(node)
         if node.target is operator.getitem:
@@ -101,14 +95,11 @@ class RowRules:
             return self.after_view(result, axis, own)
         if node.target in REDUCTIONS:
             return _before_reduction(node, axis, len(own))
-        return self._aligned(own, result, axis)
-
-    def _aligned(self, own: Sequence[int], result: Sequence[int], axis: Axis) -> Axis | None:
-        """Of an argument that is broadcast to the result."""
+        # broadcast to the result
         dim = axis.dim - (len(result) - len(own))
         return replace(axis, dim=dim) if dim >= 0 and own[dim] == result[axis.dim] else None
 
-    def of_result(self, node: Node, axis: Axis, argument: Node) -> Axis | None:
+    def of_result(self, node: Node, axis: PositionAxis, argument: Node) -> PositionAxis | None:
         """Which axis of the result has the rows of an argument; None where they are mixed."""
         own, result = shape_of(argument), shape_of(node)
         if own is None or result is None:
@@ -121,30 +112,41 @@ class RowRules:
             moved = replace(axis, dim=axis.dim + len(result) - len(own))
         return moved if moved and self.of_argument(node, moved, argument) == axis else None
 
-    def slice_of(self, graph: Graph, node: Node, axis: Axis) -> Node:
+    def slice_of(self, graph: Graph, node: Node, axis: PositionAxis) -> Node:
         """The row that is read of a tensor with all of them."""
-        place, length = self.read.place, self.read.length
-        args = (node, axis.dim, place, place + 1)
+        args = (node, axis.dim, self.place, self.place + 1)
         if axis.flat:
-            args = (node, axis.dim, place, sys.maxsize, length)  # type: ignore[assignment]
+            args = (node, axis.dim, self.place, sys.maxsize, self.length)  # type: ignore[assignment]
         return graph.call_function(_ATEN.slice.Tensor, args)
 
-    def reads(self, node: Node) -> Axis | None:
+    def narrow_copy(
+        self, graph: Graph, node: Node, axis: PositionAxis, arguments: Callable[[Node], Node]
+    ) -> Node:
+        """A copy of a node that gives the one row, at `axis`, of these arguments."""
+        copy = graph.node_copy(node, arguments)
+        copy.meta = {}
+        if node.target in VIEWS:
+            sizes = list(shape_of(node) or ())
+            sizes[axis.dim] = self.items if axis.flat else 1
+            copy.args = (copy.args[0], sizes)
+        return copy
+
+    def reads(self, node: Node) -> PositionAxis | None:
         """The axis of its argument at which a node takes the row out."""
-        place, length = self.read.place, self.read.length
+        place, length = self.place, self.length
         shape = shape_of(node.args[0]) if node.args else None
         if shape is None:
             return None
         if node.target is _ATEN.select.int:
             dim, index = _numbers(node)
-            whole = dim % len(shape) == 1 and shape[:2] == (self.read.items, length)
-            return Axis(1) if whole and index % length == place else None
+            whole = dim % len(shape) == 1 and shape[:2] == (self.items, length)
+            return PositionAxis(1) if whole and index % length == place else None
         if node.target is _ATEN.slice.Tensor:
             rest = _numbers(node)
             if rest == (0, place, sys.maxsize, length):
-                return Axis(0, flat=True)
+                return PositionAxis(0, flat=True)
             if rest[1:] == (place, place + 1) and shape[rest[0]] == length:
-                return Axis(rest[0])
+                return PositionAxis(rest[0])
         return None
 
 
@@ -164,7 +166,7 @@ def keeps_dims(node: Node) -> bool:
     return bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
 
 
-def _after_reduction(node: Node, axis: Axis, rank: int) -> Axis | None:
+def _after_reduction(node: Node, axis: PositionAxis, rank: int) -> PositionAxis | None:
     dims = reduced_dims(node, rank)
     if axis.dim in dims:
         return None
@@ -172,18 +174,11 @@ def _after_reduction(node: Node, axis: Axis, rank: int) -> Axis | None:
     return replace(axis, dim=axis.dim - gone)
 
 
-def _before_reduction(node: Node, axis: Axis, rank: int) -> Axis | None:
+def _before_reduction(node: Node, axis: PositionAxis, rank: int) -> PositionAxis | None:
     for dim in range(rank):
         if _after_reduction(node, replace(axis, dim=dim), rank) == axis:
             return replace(axis, dim=dim)
     return None
-
-
-def sizes_of_row(node: Node, axis: Axis, read: Read) -> list[int]:
-    """The shape that a view gives for the one row."""
-    sizes = list(shape_of(node) or ())
-    sizes[axis.dim] = read.items if axis.flat else 1
-    return sizes
 
 
 _SUMS = frozenset({_ATEN.add.Tensor, _ATEN.sub.Tensor})
@@ -239,14 +234,10 @@ class _Backward:
     read: Read
     graph: Graph = field(default_factory=Graph)
     whole: dict[Node, Node] = field(default_factory=dict)  #: tensors with all rows
-    rows: dict[Node, tuple[Node, Axis]] = field(default_factory=dict)  #: with the one row
-    _slices: dict[tuple[Node, Axis], Node] = field(default_factory=dict)
+    rows: dict[Node, tuple[Node, PositionAxis]] = field(default_factory=dict)  #: with the one row
+    _slices: dict[tuple[Node, PositionAxis], Node] = field(default_factory=dict)
 
-    @property
-    def rules(self) -> RowRules:
-        return RowRules(self.read)
-
-    def rewritten(self, origin: Graph) -> tuple[Graph, dict[int, Axis]]:
+    def rewritten(self, origin: Graph) -> tuple[Graph, dict[int, PositionAxis]]:
         """The new graph, and which of its inputs are given with the one row alone."""
         given: list[Node] = []
         for node in origin.nodes:
@@ -263,7 +254,7 @@ class _Backward:
                 slices[place] = axis
         return self.graph, slices
 
-    def _read_alone(self, node: Node) -> Axis | None:
+    def _read_alone(self, node: Node) -> PositionAxis | None:
         """The axis at which all users of an input take the row; they read the input then."""
         (user, *others) = node.users or [node]
         axes = {axis for (source, axis), made in self._slices.items() if made is user}
@@ -277,12 +268,12 @@ class _Backward:
         if _puts_a_row(node):
             row = self._with_all_rows(node.args[0])
             made = self.graph.call_function(_ATEN.unsqueeze.default, (row, 1))
-            self.rows[node] = made, Axis(1)
+            self.rows[node] = made, PositionAxis(1)
             return True
         arguments = [argument for argument in node.all_input_nodes if argument in self.rows]
         if node.op != "call_function" or not arguments or not self._keeps_zeros(node, arguments):
             return False
-        axes = {self._result(node, argument) for argument in arguments}
+        axes = {self.read.of_result(node, self.rows[a][1], a) for a in arguments}
         if len(axes) != 1:
             return False
         (axis,) = axes
@@ -290,9 +281,6 @@ class _Backward:
             return self._sum_over_rows(node, arguments)
         self.rows[node] = self._copy(node, axis), axis
         return True
-
-    def _result(self, node: Node, argument: Node) -> Axis | None:
-        return self.rules.of_result(node, self.rows[argument][1], argument)
 
     def _keeps_zeros(self, node: Node, arguments: Sequence[Node]) -> bool:
         tensors = node.all_input_nodes
@@ -321,23 +309,19 @@ class _Backward:
         self.whole[node] = copy
         return True
 
-    def _copy(self, node: Node, axis: Axis) -> Node:
+    def _copy(self, node: Node, axis: PositionAxis) -> Node:
         def given(argument: Node) -> Node:
             if argument in self.rows:
                 return self.rows[argument][0]
-            own = self.rules.of_argument(node, axis, argument)
+            own = self.read.of_argument(node, axis, argument)
             full = self._with_all_rows(argument)
             if own is None:
                 return full
             if (full, own) not in self._slices:
-                self._slices[full, own] = self.rules.slice_of(self.graph, full, own)
+                self._slices[full, own] = self.read.slice_of(self.graph, full, own)
             return self._slices[full, own]
 
-        copy = self.graph.node_copy(node, given)
-        copy.meta = {}
-        if node.target in VIEWS:
-            copy.args = (copy.args[0], sizes_of_row(node, axis, self.read))
-        return copy
+        return self.read.narrow_copy(self.graph, node, axis, given)
 
     def _with_all_rows(self, node: Any) -> Node:
         if node not in self.whole:
@@ -359,18 +343,23 @@ class _Backward:
         return self.whole[node]
 
 
-def _forward(first: GraphModule, read: Read, places: Mapping[int, Axis]) -> Graph:
+def _forward(first: GraphModule, read: Read, places: Mapping[int, PositionAxis]) -> Graph:
     """The forward part, with those outputs restricted to the row, and what leads to them."""
-    rules = RowRules(read)
-    origin = _with_sliced_outputs(first, rules, places)
+    origin = Graph()
+    outputs: Any = origin.graph_copy(first.graph, {})
+    rows_alone = (
+        read.slice_of(origin, output, places[place]) if place in places else output
+        for place, output in enumerate(outputs)
+    )
+    origin.output(tuple(rows_alone))
     _write_elsewhere(origin)
-    rows = _needed_of_one_row(origin, rules)
+    rows = _needed_of_one_row(origin, read)
     graph = Graph()
     whole: dict[Node, Node] = {}
     narrow: dict[Node, Node] = {}
     for node in origin.nodes:
         if node in rows:
-            narrow[node] = _narrowed(graph, node, rows, whole, narrow, rules)
+            narrow[node] = _narrowed(graph, node, rows, whole, narrow, read)
         elif node.op == "call_function" and node.args and node.args[0] in narrow:
             own = narrow[node.args[0]]  # it takes the row out
             if node.target is _ATEN.select.int:
@@ -378,18 +367,6 @@ def _forward(first: GraphModule, read: Read, places: Mapping[int, Axis]) -> Grap
             whole[node] = own
         else:
             whole[node] = graph.node_copy(node, whole.__getitem__)
-    return graph
-
-
-def _with_sliced_outputs(first: GraphModule, rules: RowRules, places: Mapping[int, Axis]) -> Graph:
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    outputs = graph.graph_copy(first.graph, copies)
-    made = [
-        rules.slice_of(graph, output, places[place]) if place in places else output
-        for place, output in enumerate(outputs)  # type: ignore[arg-type]
-    ]
-    graph.output(tuple(made))
     return graph
 
 
@@ -409,15 +386,16 @@ def _write_elsewhere(graph: Graph) -> None:
             node.target = getattr(other, node.target._overloadname)
 
 
-def _needed_of_one_row(graph: Graph, rules: RowRules) -> dict[Node, Axis]:
+def _needed_of_one_row(graph: Graph, read: Read) -> dict[Node, PositionAxis]:
     """The nodes of which nobody needs more than the row, and where it stands."""
-    needed: dict[Node, Axis] = {}
+    needed: dict[Node, PositionAxis] = {}
     for node in reversed(graph.nodes):
-        axes = {_needed_by(user, node, needed, rules) for user in node.users}
+        axes = {_needed_by(user, node, needed, read) for user in node.users}
         if len(axes) == 1 and None not in axes and _row_by_row(node):
             (axis,) = axes
             assert axis is not None
-            if _can_be_narrow(node, axis, rules):
+            # its rows are made from the same rows of an argument
+            if any(read.of_argument(node, axis, argument) for argument in node.all_input_nodes):
                 needed[node] = axis
     # of a norm that is needed in full, what it gives is made in full
     return {
@@ -427,10 +405,12 @@ def _needed_of_one_row(graph: Graph, rules: RowRules) -> dict[Node, Axis]:
     }
 
 
-def _needed_by(user: Node, node: Node, needed: Mapping[Node, Axis], rules: RowRules) -> Axis | None:
+def _needed_by(
+    user: Node, node: Node, needed: Mapping[Node, PositionAxis], read: Read
+) -> PositionAxis | None:
     if user in needed:
-        return rules.of_argument(user, needed[user], node)
-    return rules.reads(user) if user.args and user.args[0] is node else None
+        return read.of_argument(user, needed[user], node)
+    return read.reads(user) if user.args and user.args[0] is node else None
 
 
 def _row_by_row(node: Node) -> bool:
@@ -443,33 +423,22 @@ def _row_by_row(node: Node) -> bool:
     return known or torch.Tag.pointwise in getattr(node.target, "tags", ())
 
 
-def _can_be_narrow(node: Node, axis: Axis, rules: RowRules) -> bool:
-    """Return whether the rows of the result are made from the same rows of an argument."""
-    return any(
-        rules.of_argument(node, axis, argument) is not None for argument in node.all_input_nodes
-    )
-
-
 def _narrowed(
     graph: Graph,
     node: Node,
-    rows: Mapping[Node, Axis],
+    rows: Mapping[Node, PositionAxis],
     whole: Mapping[Node, Node],
     narrow: Mapping[Node, Node],
-    rules: RowRules,
+    read: Read,
 ) -> Node:
     axis = rows[node]
 
     def given(argument: Node) -> Node:
-        own = rules.of_argument(node, axis, argument)
+        own = read.of_argument(node, axis, argument)
         if own is None:
             return whole[argument]
         return (
-            narrow[argument] if argument in narrow else rules.slice_of(graph, whole[argument], own)
+            narrow[argument] if argument in narrow else read.slice_of(graph, whole[argument], own)
         )
 
-    copy = graph.node_copy(node, given)
-    copy.meta = {}
-    if node.target in VIEWS:
-        copy.args = (copy.args[0], sizes_of_row(node, axis, rules.read))
-    return copy
+    return read.narrow_copy(graph, node, axis, given)

@@ -7,7 +7,6 @@ g = R / z below), where its gradient is LRP-0.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from transexplain.engine import layer_rules, operator_parts, rules
+from transexplain.engine import layer_rules, rules
 from transexplain.engine.composites import ChefersRules, LinearRule
 from transexplain.engine.gradient_functions import AtInputLayer
 from transexplain.engine.item_axis import per_item, spread
-from transexplain.engine.ledger import Converted
-from transexplain.engine.linear_functions import Booking, LinearMap, SharesOfOutput, nonzero_part
+from transexplain.engine.ledger import Booking, Converted
+from transexplain.engine.linear_functions import LinearMap, SharesOfOutput, nonzero_part
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.operator_call import Call
 from transexplain.engine.operators import KIND, operator_of
@@ -69,16 +68,15 @@ class PassOn(Function):
     """All relevance that arrives at f(x) leaves at x: norms, activations, softmax, scales."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor], share: float) -> Tensor:
-        """`value()` is f(x); `share` of its relevance goes to x."""
-        ctx.shape, ctx.share = x.shape, share
+    def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor]) -> Tensor:
+        """`value()` is f(x)."""
+        ctx.shape = x.shape
         return value()
 
     @staticmethod
-    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor, None]:
         """R, summed where x was broadcast."""
-        passed = relevance[0].sum_to_size(ctx.shape)
-        return passed if ctx.share == 1 else passed * ctx.share, None, None
+        return relevance[0].sum_to_size(ctx.shape), None
 
 
 class ToRelevance(Function):
@@ -123,15 +121,6 @@ class ToGradient(Function):
         return _by_part(partial(quotient, rules=rules), relevance[0], z), None, None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ChefersSetting:
-    """Which of Chefer's rules, for how many items, and where to book."""
-
-    rules: ChefersRules
-    items: int
-    to: Booking
-
-
 class SumOfTwo(Function):
     """a + b: relevance by value; with `normalised` rescaled so that the two totals keep R's sum.
 
@@ -141,42 +130,49 @@ class SumOfTwo(Function):
 
     @staticmethod
     def forward(
-        ctx: Any, a: Tensor, b: Tensor, value: Callable[[], Tensor], how: ChefersSetting
+        ctx: Any,
+        a: Tensor,
+        b: Tensor,
+        value: Callable[[], Tensor],
+        rules: ChefersRules,
+        to: Booking,
     ) -> Tensor:
         """`value()` is a + b."""
         out = value()
-        how.to.locate(out)
+        to.locate(out)
         ctx.save_for_backward(a.clone(), b.clone())  # the model may write into either
-        ctx.how = how
+        ctx.rest = rules, to
         return out
 
     @staticmethod
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
         """Relevance of both; a constant's is booked as its own."""
         a, b = ctx.saved_tensors
-        how: ChefersSetting = ctx.how
+        rules, to = ctx.rest
         arrived = relevance[0]
-        share = quotient(arrived, a + b, how.rules)
+        share = quotient(arrived, a + b, rules)
         # masked scores hold -inf, and have no relevance
         parts = [torch.where(share == 0, 0, share * operand) for operand in (a, b)]
-        if how.rules.normalised:
-            parts = _normalised(parts, arrived, how)
-        how.to.rule(arrived - parts[0] - parts[1])
+        if rules.normalised:
+            parts = _normalised(parts, arrived, rules, to)
+        to.rule(arrived - parts[0] - parts[1])
         for needed, part in zip(ctx.needs_input_grad[:2], parts, strict=True):
             if not needed:
-                how.to.bias(part)
-        return parts[0].sum_to_size(a.shape), parts[1].sum_to_size(b.shape), None, None
+                to.bias(part)
+        return parts[0].sum_to_size(a.shape), parts[1].sum_to_size(b.shape), None, None, None
 
 
-def _normalised(parts: list[Tensor], arrived: Tensor, how: ChefersSetting) -> list[Tensor]:
-    total = per_item(arrived, how.to.axis, how.items)
-    sums = [per_item(part, how.to.axis, how.items) for part in parts]
+def _normalised(
+    parts: list[Tensor], arrived: Tensor, rules: ChefersRules, to: Booking
+) -> list[Tensor]:
+    total = per_item(arrived, to.axis, to.items)
+    sums = [per_item(part, to.axis, to.items) for part in parts]
     both = sums[0].abs() + sums[1].abs()
     rescaled = []
-    for part, own in zip(parts, sums, strict=True):
-        goal = quotient(own.abs(), both, how.rules) * total
-        factor = quotient(goal, own, how.rules).to(part.dtype)
-        rescaled.append(part * spread(factor, part, how.to.axis, how.items))
+    for part, part_sum in zip(parts, sums, strict=True):
+        goal = quotient(part_sum.abs(), both, rules) * total
+        factor = quotient(goal, part_sum, rules).to(part.dtype)
+        rescaled.append(part * spread(factor, part, to.axis, to.items))
     return rescaled
 
 
@@ -190,18 +186,19 @@ class PositiveShares(SharesOfOutput):
     def backward(ctx: Any, *relevance: Tensor) -> tuple[Tensor | None, ...]:
         """Relevance of x."""
         x, z = ctx.saved_tensors
-        rule, at, how = ctx.rest
+        rule, at, (rules, to) = ctx.rest
         arrived = relevance[0]
         if at.rowwise:
             nonzero = nonzero_part(arrived)
             part, rows = at.part(nonzero.columns), nonzero.of(x, columns=False)
             if ctx.seen is None or not ctx.seen[0].same(nonzero):
-                ctx.seen = (nonzero, _denominators(rows, nonzero.of(z), rule, part, how))
-            out = nonzero.back(_shared(rows, nonzero.of(arrived), ctx.seen[1], rule, part, how), x)
+                ctx.seen = (nonzero, _denominators(rows, nonzero.of(z), rule, part, rules))
+            out = _shared(rows, nonzero.of(arrived), ctx.seen[1], rule, part, rules)
+            out = nonzero.back(out, x)
         else:
-            below = _denominators(x, z, rule, at, how)
-            out = _shared(x, arrived, below, rule, at, how)
-        how.to.passed(arrived, out)
+            below = _denominators(x, z, rule, at, rules)
+            out = _shared(x, arrived, below, rule, at, rules)
+        to.passed(arrived, out)
         return out, None, None, None, None
 
 
@@ -210,7 +207,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def _denominators(
-    x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap, how: ChefersSetting
+    x: Tensor, z: Tensor, rule: LinearRule, at: LinearMap, rules: ChefersRules
 ) -> list[Pair]:
     """For positive and (with beta) negative contributions.
 
@@ -218,7 +215,7 @@ def _denominators(
     the sum is the output itself without its bias. The authors' LRP baseline divides the
     contributions of x^+ and of x^- each by its own sum.
     """
-    if how.rules.normalised:
+    if rules.normalised:
         total = z if at.bias is None else z - at.bias
         sizes = at.apply(x.abs(), at.weight.abs())
         both = [(sizes + total).div_(2), *([(total - sizes).div_(2)] if rule.beta else [])]
@@ -236,9 +233,9 @@ def _shared(
     below: list[Pair],
     rule: LinearRule,
     at: LinearMap,
-    how: ChefersSetting,
+    rules: ChefersRules,
 ) -> Tensor:
-    shares = [_shares(arrived, pair, how) for pair in below]
+    shares = [_shares(arrived, pair, rules) for pair in below]
     above, under = at.weight.clamp(min=0), at.weight.clamp(max=0)
     out = _signed(x, shares[0], above, under, at).mul_(rule.alpha or 1.0)
     if rule.beta:
@@ -246,10 +243,10 @@ def _shared(
     return out
 
 
-def _shares(arrived: Tensor, below: Pair, how: ChefersSetting) -> Pair:
-    of_plus = quotient(arrived, below[0], how.rules)
+def _shares(arrived: Tensor, below: Pair, rules: ChefersRules) -> Pair:
+    of_plus = quotient(arrived, below[0], rules)
     same = below[0] is below[1]
-    return of_plus, of_plus if same else quotient(arrived, below[1], how.rules)
+    return of_plus, of_plus if same else quotient(arrived, below[1], rules)
 
 
 def _signed(x: Tensor, shares: Pair, of_plus: Tensor, of_minus: Tensor, at: LinearMap) -> Tensor:
@@ -262,8 +259,8 @@ def passed(mode: RelevanceMode, call: Call) -> Any:
     return _passed_to(call, call.carriers[0])
 
 
-def _passed_to(call: Call, carrier: Tensor, share: float = 1.0) -> Tensor:
-    out: Tensor = PassOn.apply(carrier, call.out_of_place().run_detached, share)
+def _passed_to(call: Call, carrier: Tensor) -> Tensor:
+    out: Tensor = PassOn.apply(carrier, call.out_of_place().run_detached)
     return _written(call, out)
 
 
@@ -282,13 +279,10 @@ def negation(_: RelevanceMode, call: Call) -> Any:
 
 
 def activation(mode: RelevanceMode, call: Call) -> Any:
-    """Identity for every elementwise function of one carrier."""
-    whole = rules.softmax_written_out(mode, call)
+    """Identity for every elementwise function of one carrier; a scale is constant."""
+    whole = rules.of_several_numbers(mode, call)
     if whole is not None:
         return whole
-    if rules.bounded(mode, call):
-        return rules.clamped(mode, call)
-    rules.check_one_argument(mode, call)
     if rules.is_scale(call):
         return mark_reduced(call.run_detached())
     composed = function_of(call.argument(0, "input", None)).then(
@@ -304,13 +298,6 @@ def softmax(mode: RelevanceMode, call: Call) -> Any:
     mode.record_attention(out)
     mode.note_softmax(out, x)
     return out
-
-
-def scale(mode: RelevanceMode, call: Call) -> Any:
-    """A norm, or the root of a reduction, is constant; any other root is a function."""
-    if rules.is_scale(call):
-        return mark_reduced(call.run_detached())
-    return activation(mode, call)
 
 
 def proportional(mode: RelevanceMode, call: Call, share: float = 1.0) -> Any:
@@ -345,31 +332,21 @@ def reduction(mode: RelevanceMode, call: Call) -> Any:
 
 def with_weight(mode: RelevanceMode, call: Call) -> Any:
     """Linear layers and convolutions: z+ or alpha-beta, else the gradient-form rule converted."""
-    kind = KIND[call.name]
-    at: LinearMap = _MAPS[kind](mode, call)
-    x = layer_rules.carrier_of(call)
+    kind, x = KIND[call.name], call.carriers[0]
+    at = layer_rules.MAPS[kind](mode, call)
     rule, sink = mode.linear_rule(call), mode.sink_of(x)
-    axis = mode.books.axis_of(x)
-    to = mode.books.at(kind, axis)
+    to = mode.books.at(kind, mode.books.axis_of(x))
     value = partial(mode.linear_value, call)
     if sink is not None:
         out = AtInputLayer.apply(sink, x.detach(), value, mode.composite.input_rule, at, to)
         return ToGradient.apply(out, mode.chefer, None)
     if rule.alpha is not None:
-        how = ChefersSetting(mode.chefer, mode.items, to)
-        return PositiveShares.apply(x, value, rule, at, how)
+        return PositiveShares.apply(x, value, rule, at, (mode.chefer, to))
     if rule.plain:
         return proportional(mode, call)
     below = ToRelevance.apply(x, 1.0, to)
     out = layer_rules.function_for(rule).apply(below, value, rule, at, Converted(to))
     return ToGradient.apply(out, mode.chefer, to)
-
-
-_MAPS = {
-    "linear": layer_rules.linear_map,
-    "addmm": layer_rules.addmm_map,
-    "convolution": layer_rules.convolution_map,
-}
 
 
 def add(mode: RelevanceMode, call: Call) -> Any:
@@ -393,8 +370,8 @@ def add(mode: RelevanceMode, call: Call) -> Any:
     # the operator is about to write into its first argument
     operands = [side.clone() if call.in_place and side is left else side for side in (left, right)]
     a, b = (_scaled(mode, o, sign) for o, sign in zip(operands, signs, strict=True))
-    how = ChefersSetting(mode.chefer, mode.items, mode.books.at("sum", None))
-    out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, how)
+    to = mode.books.at("sum", None)
+    out = SumOfTwo.apply(a, b, call.out_of_place().run_detached, mode.chefer, to)
     rules.note_difference(call, out)
     return mark_function(_written(call, out), total)
 
@@ -404,7 +381,7 @@ def _scaled(mode: RelevanceMode, operand: Tensor, sign: float) -> Tensor:
         return operand
     if not mode.carries(operand):
         return operand * sign
-    out: Tensor = PassOn.apply(operand, partial(torch.mul, operand.detach(), sign), 1.0)
+    out: Tensor = PassOn.apply(operand, partial(torch.mul, operand.detach(), sign))
     return out
 
 
@@ -432,58 +409,7 @@ def division(mode: RelevanceMode, call: Call) -> Any:
     return mark_function(_passed_to(call, quotient.root), quotient)
 
 
-def attention(mode: RelevanceMode, call: Call) -> Any:
-    """Fused attention in its parts, each with its own rule."""
-    return mode.again(operator_parts.attention, call)
-
-
-class Substitution(Function):
-    """X = A^-1 B, or B A^-1, of a triangular A; the backward is that of the substitution."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, a: Tensor, b: Tensor, settings: dict[str, bool], share: float, to: Booking | None
-    ) -> Tensor:
-        """a (..., n, n), b (..., n, k) -> (..., n, k); `share` of a product goes to a factor."""
-        x: Tensor = torch.linalg.solve_triangular(a, b, **settings)
-        ctx.save_for_backward(a, b, x)
-        ctx.rest = (settings, share, to)
-        return x
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """dA and dB; what a constant B takes is booked."""
-        a, b, x = ctx.saved_tensors
-        settings, share, to = ctx.rest
-        upper, left = settings["upper"], settings.get("left", True)
-        scaled = torch.diag_embed(a.diagonal(dim1=-2, dim2=-1)) + share * _beside(a, upper)
-        transposed = {**settings, "upper": not upper}
-        u = torch.linalg.solve_triangular(scaled.mT, gradients[0], **transposed)
-        if to is not None and not ctx.needs_input_grad[1]:
-            to.bias(u * b)
-        to_a = _beside(u @ x.mT if left else x.mT @ u, upper) * -share
-        return to_a.sum_to_size(a.shape), u.sum_to_size(b.shape), None, None, None
-
-
-def _beside(a: Tensor, upper: bool) -> Tensor:
-    """The part of a triangular matrix beside its diagonal."""
-    return a.triu(1) if upper else a.tril(-1)
-
-
-def gradient_rule(mode: RelevanceMode, call: Call) -> Any:
-    """Half to each factor of every product of the substitution, or the measured plain gradient."""
-    a = call.argument(0, "A", None)
-    if not mode.carries(a):
-        return call.run()
-    if mode.composite.product == "gradient":
-        return mode.books.measured("product", call)
-    to = mode.books.at("product", None)
-    out = _solved(mode, call, to)
-    to.locate(out)
-    return out
-
-
-def relevance_rule(mode: RelevanceMode, call: Call) -> Any:
+def triangular(mode: RelevanceMode, call: Call) -> Any:
     """The same between converters: g = R / x above, R = a g and R = b g below."""
     below = {
         id(carrier): ToRelevance.apply(
@@ -491,13 +417,6 @@ def relevance_rule(mode: RelevanceMode, call: Call) -> Any:
         )
         for carrier in call.carriers
     }
-    out = _solved(mode, call.substituted(below), None)
+    out = rules.solved(mode, call.substituted(below), None)
     above = mode.books.at(call.name, mode.books.axis_after(out))
     return ToGradient.apply(out, mode.chefer, above)
-
-
-def _solved(mode: RelevanceMode, call: Call, to: Booking | None) -> Tensor:
-    a, b = call.argument(0, "A", None), call.argument(1, "B", None)
-    settings = {key: value for key, value in call.kwargs.items() if key not in ("A", "B")}
-    out: Tensor = Substitution.apply(a, b, settings, 0.5 if mode.carries(a) else 1.0, to)
-    return out

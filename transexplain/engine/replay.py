@@ -3,18 +3,15 @@
 import statistics
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from transexplain.engine.composites import Composite
 from transexplain.engine.ledger import Entry, LedgerBook
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.propagate import explained_sums, propagate
+from transexplain.engine.propagate import Propagation, propagate
 from transexplain.engine.traced import Begun, Traced, traced
 from transexplain.errors import EngineError
 
@@ -95,10 +92,6 @@ class ReplayedPropagation:
         ):
             self.book.add(entry, kind, site, values[:items])
         return tensors[_RELEVANCE][:items]
-
-    def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(B,) what the relevances of a pass sum to: the seeded logits, or the seeds."""
-        return explained_sums(self.step.composite, self.logits, seed)
 
 
 def traced_step(
@@ -194,26 +187,8 @@ def try_tracing(
     )
 
 
-class Passes(Protocol):
-    """A forward pass, and backward passes through it: eager or replayed."""
-
-    @property
-    def logits(self) -> Tensor:
-        """(B, C), or (B, P, C) of a model that answers at P positions."""
-
-    @property
-    def book(self) -> LedgerBook:
-        """Constants and losses of the latest pass."""
-
-    @property
-    def cut_softmax(self) -> bool:
-        """Return whether the model ends in a softmax, whose input is explained."""
-
-    def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
-        """Summed relevance of the input layer; a seed is shaped as the logits; `last` frees all."""
-
-    def explained(self, seed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(B,) what the relevances of a pass sum to."""
+#: a forward pass, and backward passes through it: eager or replayed
+Passes = Propagation | ReplayedPropagation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -272,22 +247,14 @@ class Step:
 
     def filled(self) -> "Step":
         """The same step with its first row repeated until there are `rows`."""
-        more = (self.rows or 0) - self.shape[0]
-        if more <= 0:
+        if self.rows is None or self.rows <= self.shape[0]:
             return self
+        more = self.rows - self.shape[0]
         inputs = {
             name: torch.cat([tensor, tensor[:1].expand(more, *tensor.shape[1:])])
             for name, tensor in self.inputs.items()
         }
-        return Step(
-            forward=self.forward,
-            composite=self.composite,
-            inputs=inputs,
-            shape=(self.shape[0] + more, *self.shape[1:]),
-            module=self.module,
-            summed=self.summed,
-            at=self.at,
-        )
+        return replace(self, inputs=inputs, shape=(self.rows, *self.shape[1:]), rows=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

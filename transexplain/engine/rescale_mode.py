@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from transexplain.engine.tensor_record import (
     is_foreign,
     record,
     recorded,
-    shadow_of,
     tensors_in,
 )
 from transexplain.errors import EngineError
@@ -41,7 +40,8 @@ def pair(out: Any, reference: Any) -> Any:
 
 def at_reference(call: Call) -> Call:
     """The same call on what its tensors are at the reference."""
-    return call.substituted(_references(call))
+    carriers = tensors_in((call.args, dict(call.kwargs)))
+    return call.substituted({id(t): r for t in carriers if (r := reference_of(t)) is not None})
 
 
 def make_writable(call: Call) -> None:
@@ -65,15 +65,6 @@ def make_writable(call: Call) -> None:
         start = target.storage_offset() - base.storage_offset()
         part = whole.as_strided(target.shape, target.stride(), start)
         record(target).reference = part
-
-
-def _references(call: Call) -> Mapping[int, Tensor]:
-    references = {}
-    for tensor in tensors_in((call.args, dict(call.kwargs))):
-        reference = reference_of(tensor)
-        if reference is not None:
-            references[id(tensor)] = reference
-    return references
 
 
 class RescaleMode(TorchFunctionMode):
@@ -128,7 +119,7 @@ class RescaleMode(TorchFunctionMode):
         """The call without parameters' graphs, and with what stands for tensors cut off."""
         swaps = {}
         for tensor in tensors_in((call.args, dict(call.kwargs))):
-            shadow = shadow_of(tensor)
+            shadow = recorded(tensor).shadow
             if shadow is not None:
                 swaps[id(tensor)] = shadow
             elif tensor.requires_grad and tensor.is_leaf and tensor is not self.input_tensor:
@@ -190,13 +181,6 @@ class RescaleMode(TorchFunctionMode):
         return RefusalError(call.name, call.carriers, self.method, why)
 
 
-class Forward(Protocol):
-    """Runs the model with taps at its input layer; returns logits (N, C)."""
-
-    def __call__(self, taps: RescaleMode) -> Tensor:
-        """Call `taps.input_layer(tensor)` at the input layer."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Rescaled:
     """One pass over N items and their references; every call of `relevance` is one backward."""
@@ -220,11 +204,13 @@ class Rescaled:
         return gradient.double() * self.difference
 
 
-def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str) -> Rescaled:
+def rescaled(
+    forward: Callable[[RescaleMode], Tensor], values: Tensor, reference: Tensor, *, method: str
+) -> Rescaled:
     """DeepLIFT's rescale rule through `forward` (Shrikumar et al. 2017, Eq. 1-3).
 
     Args:
-        forward: runs the model.
+        forward: runs the model, which calls `taps.input_layer(tensor)`; gives logits (N, C).
         values: (N, ...) what stands at the input layer.
         reference: (N, ...) what it is compared with.
         method: named in refusals.
@@ -237,7 +223,7 @@ def rescaled(forward: Forward, values: Tensor, reference: Tensor, *, method: str
         outputs = forward(mode)
     if mode.input_tensor is None:
         raise EngineError("the model's forward never reached the input layer; choose another `at`")
-    shadow = shadow_of(outputs)
+    shadow = recorded(outputs).shadow
     logits = outputs if shadow is None else shadow
     there = reference_of(logits)
     if not logits.requires_grad:

@@ -18,11 +18,9 @@ from torch.autograd import Function
 
 from transexplain.engine import operator_parts
 from transexplain.engine.layer_rules import batch_scale
-from transexplain.engine.operator_call import Call
+from transexplain.engine.operator_call import Call, carried
 from transexplain.engine.operators import operator_of
 from transexplain.engine.rescale_mode import RescaleMode, pair, reference_of
-from transexplain.engine.tensor_record import tensors_in
-from transexplain.errors import EngineError
 
 Value = Callable[[], Tensor]
 
@@ -305,24 +303,23 @@ def structural(mode: RescaleMode, call: Call, other: Call) -> Any:
 
 def mixing(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Linear in the first argument."""
-    if _carried(call) > 1 or not call.argument(0, "input", None).requires_grad:
+    if carried(call) > 1 or not call.argument(0, "input", None).requires_grad:
         raise mode.refusal(call, "only its first argument may depend on the input")
     return linear(mode, call, other)
 
 
 def dropout(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Identity in evaluation."""
-    if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
-        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    operator_parts.refuse_dropout(call.argument(2, "training", True) and call.argument(1, "p", 0.5))
     return linear(mode, call, other)
 
 
 def quadratic(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Products: linear in one carrier, else the gradient half way between both values."""
-    carried = _carried(call)
-    if carried <= 1:
+    number = carried(call)
+    if number <= 1:
         return linear(mode, call, other)
-    if carried > 2 and call.name == "einsum":
+    if number > 2 and call.name == "einsum":
         raise mode.refusal(call, "a product of more than two carriers has no single multiplier")
     return _half_way(call, other)
 
@@ -347,7 +344,7 @@ def division(mode: RescaleMode, call: Call, other: Call) -> Any:
 def activation(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function of one number: (f(x) - f(x')) / (x - x'), f' half way where they are the same."""
     x = call.carriers[0]
-    if _carried(call) > 1:
+    if carried(call) > 1:
         if call.name.startswith("cl"):  # a clamp whose bounds carry
             inner = mode.again(operator_parts.written_out(call.func, call.name), call)
             there: Any = reference_of(inner)
@@ -406,21 +403,15 @@ def triangular(mode: RescaleMode, call: Call, other: Call) -> Any:
 def attention(mode: RescaleMode, call: Call, other: Call) -> Any:
     """Fused attention from inside: two products and a softmax."""
     del other
-    if call.argument(4, "dropout_p", 0.0):
-        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    operator_parts.refuse_dropout(call.argument(4, "dropout_p", 0.0))
     return mode.again(operator_parts.attention, call)
 
 
 def composite(mode: RescaleMode, call: Call, other: Call) -> Any:
     """A function made of others: the mode sees it from inside."""
-    if call.name == "prelu" and _carried(call) == 1:
+    if call.name == "prelu" and carried(call) == 1:
         return activation(mode, call, other)
     return mode.again(operator_parts.written_out(call.func, call.name), call)
-
-
-def _carried(call: Call) -> int:
-    """Return how many of the arguments carry; one tensor may stand twice."""
-    return sum(tensor.requires_grad for tensor in tensors_in((call.args, dict(call.kwargs))))
 
 
 def _between(tensor: Tensor) -> Tensor:

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from transexplain.engine import operator_parts
-from transexplain.engine.gradient_functions import IdentityRule, ScaledGradient
+from transexplain.engine.gradient_functions import IdentityRule, ScaledGradient, Substitution
+from transexplain.engine.ledger import Booking
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.operator_call import Call
+from transexplain.engine.operator_call import Call, carried
 from transexplain.engine.operators import operator_of
 from transexplain.engine.tensor_record import (
     Function,
@@ -28,20 +29,18 @@ from transexplain.engine.tensor_record import (
     mark_seen,
     record,
     recorded,
-    tensors_in,
 )
 from transexplain.engine.traced import shapes_are_fixed
-from transexplain.errors import EngineError
 
 
-def log_sum_exp(mode: RelevanceMode, call: Call) -> Any:
+def logsumexp(mode: RelevanceMode, call: Call) -> Any:
     """Gradient x input, R_i = s_i x_i R / z with s = softmax(x); the rest is booked.
 
     logsumexp(x) = sum_i s_i x_i + H(s): the entropy H is what the gradient leaves out, exactly as
     for a log-softmax, which is x - logsumexp(x).
     """
     out = mode.books.measured("softmax", call)
-    note(call, out)
+    note_logsumexp(call, out)
     return out
 
 
@@ -52,11 +51,11 @@ def shared(_: RelevanceMode, call: Call) -> Any:
     anomalies: a deep Taylor decomposition of one-class models).
     """
     out = call.run()
-    note(call, out)
+    note_logsumexp(call, out)
     return out
 
 
-def note(call: Call, out: Tensor) -> None:
+def note_logsumexp(call: Call, out: Tensor) -> None:
     """Remember of which tensor `out` is the logsumexp, in case a softmax is being written out."""
     x, dims = call.argument(0, "input", None), call.argument(1, "dim", None)
     dims = [dims] if isinstance(dims, int) else list(dims)
@@ -73,17 +72,6 @@ def note_difference(call: Call, out: Tensor) -> None:
     plain = not operator_of(call.name).reflected and call.kwargs.get("alpha", 1) == 1
     if known is not None and plain and known.tensor is x and known.holds(other):
         record(out).log_softmax = SoftmaxOf(x, known.dim, (x._version, out._version))
-
-
-def softmax_written_out(mode: RelevanceMode, call: Call) -> Any:
-    """exp(x - logsumexp(x)) by the rule for the softmax that it is; None for anything else."""
-    if call.name != "exp":
-        return None
-    known = recorded(call.carriers[0]).log_softmax
-    if known is None or not known.holds(call.carriers[0]):
-        return None
-    with mode:
-        return torch.softmax(known.tensor, known.dim)
 
 
 def structural(mode: RelevanceMode, call: Call) -> Any:
@@ -119,8 +107,7 @@ def extremum(mode: RelevanceMode, call: Call) -> Any:
 
 def dropout(mode: RelevanceMode, call: Call) -> Any:
     """Identity in evaluation."""
-    if call.argument(2, "training", True) and call.argument(1, "p", 0.5):
-        raise EngineError("dropout is active: put the model in evaluation mode (model.eval())")
+    operator_parts.refuse_dropout(call.argument(2, "training", True) and call.argument(1, "p", 0.5))
     return structural(mode, call)
 
 
@@ -197,7 +184,7 @@ def pad(mode: RelevanceMode, call: Call) -> Any:
             torch.ones_like(x, dtype=torch.bool), call.argument(1, "pad", ())
         )
         mode.books.constant(out, value or 0.0, "fill", where=~kept)
-        mode.books.lost_sink(mode.peek_sink(out), ~kept)
+        mode.books.lost_sink(recorded(out).sink, ~kept)
     return out
 
 
@@ -213,26 +200,23 @@ def composite(mode: RelevanceMode, call: Call) -> Any:
     return mode.again(operator_parts.written_out(call.func, call.name), call)
 
 
-Join = Callable[[Any, Any], Any]
-
-
 def activation(mode: RelevanceMode, call: Call) -> Any:
-    """Identity rule with f(0) booked, or the measured plain gradient."""
-    whole = softmax_written_out(mode, call)
+    """Identity rule with f(0) booked, or the measured plain gradient; a scale is constant."""
+    whole = of_several_numbers(mode, call)
     if whole is not None:
         return whole
-    if bounded(mode, call):
-        return clamped(mode, call)
-    check_one_argument(mode, call)
     if is_scale(call):
-        return constant_scale(mode, call)
+        if mode.composite.norm == "gradient":
+            return mark_reduced(mode.books.measured("norm", call))
+        return call.run_detached()
     x, function = call.argument(0, "input", None), call.elementwise()
     composed = function_of(x).then(function, gate=operator_of(call.name).gate)
     if mode.composite.activation == "gradient":
         # f(0) of this operator alone: under plain gradients each operator stands for itself
         alone = function_of(x.detach()).then(function)
         at_zero = alone.at_zero() if alone.finite else 0.0
-        out = mode.books.measured("activation", call.with_function(function), at_zero=at_zero)
+        of_x = replace(call, func=function, args=(x,), kwargs={})
+        out = mode.books.measured("activation", of_x, at_zero=at_zero)
         return x.copy_(out) if call.in_place else out
     if not composed.finite:
         raise mode.refusal(call, "it is not finite at 0")
@@ -240,25 +224,26 @@ def activation(mode: RelevanceMode, call: Call) -> Any:
     return mark_function(x.copy_(out), composed) if call.in_place else out
 
 
-def bounded(mode: RelevanceMode, call: Call) -> bool:
-    """Return whether a bound of a clamp carries relevance."""
-    bounds = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
-    return call.name.startswith(("clamp", "clip")) and any(map(mode.carries, bounds))
+def of_several_numbers(mode: RelevanceMode, call: Call) -> Any:
+    """By its own rule what looks elementwise and is not; None for a function of one number.
 
-
-def clamped(mode: RelevanceMode, call: Call) -> Any:
-    """A clamp whose bounds carry is the larger, then the smaller of two: winner takes all."""
+    exp(x - logsumexp(x)) is a softmax; a clamp whose bounds carry is the larger, then the smaller
+    of two. Raises EngineError for any other second argument that carries.
+    """
+    if call.name == "exp":
+        known = recorded(call.carriers[0]).log_softmax
+        if known is not None and known.holds(call.carriers[0]):
+            with mode:
+                return torch.softmax(known.tensor, known.dim)
+    rest = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
+    if not any(map(mode.carries, rest)):
+        return None
+    if not call.name.startswith(("clamp", "clip")):
+        raise mode.refusal(call, "it has a second argument that depends on the input")
     out = call.written(mode.again(operator_parts.written_out(call.func, call.name), call))
     if call.in_place:
         forget_function(out)
     return out
-
-
-def check_one_argument(mode: RelevanceMode, call: Call) -> None:
-    """Raise EngineError where an elementwise function has a second carrier."""
-    rest = (*call.args[1:], *(value for key, value in call.kwargs.items() if key != "input"))
-    if any(mode.carries(value) for value in rest):
-        raise mode.refusal(call, "it has a second argument that depends on the input")
 
 
 def one_function(mode: RelevanceMode, function: Function, compute: Callable[[], Tensor]) -> Tensor:
@@ -356,17 +341,11 @@ def _written_back(mode: RelevanceMode, call: Call, left: Tensor, right: Tensor) 
 def matmul(mode: RelevanceMode, call: Call) -> Any:
     """A constant factor: linear. Two carriers: half to each, or the measured plain gradient."""
     # x @ x.T has a single carrier, but is quadratic in it
-    if len(call.carriers) == 1 and not _is_square(call):
+    if len(call.carriers) == 1 and carried(call) == 1:
         return call.run()
     if mode.composite.product == "gradient":
         return mode.books.measured("product", call)
     return halved(call)
-
-
-def _is_square(call: Call) -> bool:
-    """Return whether both factors are one tensor."""
-    given = [value for value in tensors_in((call.args, dict(call.kwargs))) if value.requires_grad]
-    return len(given) > 1
 
 
 def halved(call: Call) -> Any:
@@ -408,11 +387,6 @@ def reduction(_: RelevanceMode, call: Call) -> Any:
     return mark_reduced(call.run(), call.carriers[0])
 
 
-def scale(mode: RelevanceMode, call: Call) -> Any:
-    """A norm, or the root of a reduction, is a scale; any other root is a function."""
-    return constant_scale(mode, call) if is_scale(call) else activation(mode, call)
-
-
 def is_scale(call: Call) -> bool:
     """Return whether a call makes a scale: a norm, or a root of a reduction."""
     operator = operator_of(call.name)
@@ -425,14 +399,9 @@ def is_scale(call: Call) -> bool:
     return root and is_reduced(call.argument(0, "input", None))
 
 
-def constant_scale(mode: RelevanceMode, call: Call) -> Any:
-    """A scale is constant, or has the measured plain gradient."""
-    if mode.composite.norm == "gradient":
-        return mark_reduced(mode.books.measured("norm", call))
-    return call.run_detached()
-
-
-def _combined(mode: RelevanceMode, left: Any, right: Any, join: Join) -> Function | None:
+def _combined(
+    mode: RelevanceMode, left: Any, right: Any, join: Callable[[Any, Any], Any]
+) -> Function | None:
     """Return what two operands make as one function of one carrier; None where they are of two."""
     if mode.carries(left) and mode.carries(right):
         first, second = function_of(left), function_of(right)
@@ -467,4 +436,25 @@ def masked_scatter(mode: RelevanceMode, call: Call) -> Any:
     taken = mask.expand_as(out)
     mode.books.constant(out, stays, "fill", where=~taken)
     mode.books.constant(out, comes, "fill", where=taken)
+    return out
+
+
+def triangular(mode: RelevanceMode, call: Call) -> Any:
+    """Half to each factor of every product of the substitution, or the measured plain gradient."""
+    a = call.argument(0, "A", None)
+    if not mode.carries(a):
+        return call.run()
+    if mode.composite.product == "gradient":
+        return mode.books.measured("product", call)
+    to = mode.books.at("product", None)
+    out = solved(mode, call, to)
+    to.locate(out)
+    return out
+
+
+def solved(mode: RelevanceMode, call: Call, to: Booking | None) -> Tensor:
+    """The substitution with half of the relevance to each factor of its products."""
+    a, b = call.argument(0, "A", None), call.argument(1, "B", None)
+    settings = {key: value for key, value in call.kwargs.items() if key not in ("A", "B")}
+    out: Tensor = Substitution.apply(a, b, settings, 0.5 if mode.carries(a) else 1.0, to)
     return out

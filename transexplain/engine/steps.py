@@ -11,13 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from transexplain.engine.compiled import Replay
 from transexplain.engine.replay import Passes, Step, TensorFunction, TracedStep, positions_of
 from transexplain.engine.traced import ONE_AT_A_TIME, Begun
 from transexplain.settings import StepPolicy
+
+if TYPE_CHECKING:
+    from transexplain.engine.compiled import Replay
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,12 +54,14 @@ class _History:
 class _Trace:
     """A trace of a step or of a function."""
 
-    replay: Replay
+    replay: "Replay"
     step: TracedStep | None = None  #: what the outputs are, of a step
 
     @classmethod
     def of(cls, work: "Step | TensorFunction", warn: Callable[[str], None]) -> "_Trace":
         """Traced now."""
+        from transexplain.engine.compiled import Replay
+
         made = work.traced()
         step = made if isinstance(made, TracedStep) else None
         plain = made.traced if isinstance(made, TracedStep) else made
@@ -166,12 +172,16 @@ class Steps:
         device = work.device.type
         if self.policy == "eager" or self._paused or device not in self.earned:
             return False
-        if _has_hooks(work.module):
-            return False
+        # something else watches the module, or moves it: a replay would not call it
+        for layer in work.module.modules():
+            if layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"):
+                return False
         return device != "cpu" or positions_of(work) <= _SMALL_ON_CPU
 
     def _of(self, work: Step | TensorFunction) -> _History:
-        weights = _addresses(work.module)
+        # where they are: their values may change in place, for a trace reads them there
+        tensors = chain(work.module.parameters(), work.module.buffers())
+        weights = tuple(tensor.data_ptr() for tensor in tensors)
         if weights != self._weights:
             self._kept.clear()
             self._weights = weights
@@ -201,17 +211,14 @@ class _StepRun:
         return made
 
     def _fitting(self, history: _History) -> _Trace | None:
+        device = self.work.device.type
         for trace in history.traces:
-            if self._worth_compiling(history):
+            if device in self.steps.compiling and history.replayed >= self.steps.earned[device]:
                 trace.replay.compile()
             trace.replay.use_compiled()
             if trace.replay.traced.applies(*self.work.given):
                 return trace
         return None
-
-    def _worth_compiling(self, history: _History) -> bool:
-        device = self.work.device.type
-        return device in self.steps.compiling and history.replayed >= self.steps.earned[device]
 
     def _made(self, history: _History) -> _Trace | None:
         device = self.work.device.type
@@ -246,23 +253,6 @@ class _StepRun:
         will_be_compiled = self.work.device.type in self.steps.compiling
         if history.replays == _TIMED and slower and not will_be_compiled:
             history.refused, history.traces = "a replay is not faster", []
-
-
-def _addresses(module: nn.Module) -> tuple[int, ...]:
-    """Where the weights are: their values may change in place, for a trace reads them there."""
-    return tuple(
-        tensor.data_ptr() for kind in (module.parameters(), module.buffers()) for tensor in kind
-    )
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    """Whether something else watches the module (or moves it): a replay would not call it."""
-    return any(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or hasattr(layer, "_hf_hook")  # of accelerate
-        for layer in module.modules()
-    )
 
 
 def bucket_of(length: int, *, apart: int = 16) -> int:

@@ -71,7 +71,7 @@ class TensorRecord:
     reference: Tensor | None = None  #: its value at the reference input (rescale rule)
     summed_exp: "SoftmaxOf | None" = None  #: it is the logsumexp of a tensor
     log_softmax: "SoftmaxOf | None" = None  #: it is that tensor less its logsumexp
-    unruled: Exception | None = None  #: of what an operator without a rule made it
+    unruled: Exception | None = None  #: the refusal of the operator that made it, gradients off
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,24 +250,14 @@ def mark_output(
     """Mark what the operator `name` gave, from `given` tensors; `carried`: one of them carries."""
     first = args[0] if args else None
     fitted = name.endswith("_as") and isinstance(first, Tensor) and not first.requires_grad
-    dependent = [tensor for tensor in given if depends_on_input(tensor)]
+    dependent = [tensor for tensor in given if recorded(tensor).dependent]
     operator = OPERATORS.get(name)
     shape_only = operator is not None and operator.shape_only
-    if shape_only or (fitted and not depends_on_input(first)):
+    if shape_only or (fitted and not any(first is tensor for tensor in dependent)):
         return  # the input layer gave no more than a shape or a type
     if carried or dependent:
         held = operator is not None and operator.kind in KINDS and KINDS[operator.kind].held
-        mark_dependent(out, held=(held or not carried) and all(map(is_held, dependent)))
-
-
-def depends_on_input(tensor: Any) -> bool:
-    """Return whether a tensor without relevance was computed from the input layer."""
-    return recorded(tensor).dependent
-
-
-def is_held(tensor: Any) -> bool:
-    """Return whether a rule, not the model, removed the relevance from a tensor."""
-    return recorded(tensor).held
+        mark_dependent(out, held=(held or not carried) and all(recorded(t).held for t in dependent))
 
 
 def mark_dependent(value: Any, *, held: bool) -> None:
@@ -287,11 +277,6 @@ def mark_dependent(value: Any, *, held: bool) -> None:
 # gradients switched off. There the rules are applied all the same, to shadows: the value goes on
 # as the model wants it, and its shadow, which has the rules' graph, is noted in its record. An
 # operator that then receives the output of such a function takes the shadow in its place.
-
-
-def unruled_by(tensor: Tensor) -> Exception | None:
-    """The refusal of the operator without a rule that `tensor` was made with, gradients off."""
-    return recorded(tensor).unruled
 
 
 def mark_unruled(value: Any, error: Exception | None) -> None:
@@ -316,11 +301,6 @@ def function_name(tensor: Tensor) -> str:
     return str(node._forward_cls.__name__)
 
 
-def shadow_of(tensor: Tensor) -> Tensor | None:
-    """The tensor that represents `tensor` in the rules' graph, if computed without gradients."""
-    return recorded(tensor).shadow
-
-
 def cast_shadows(out: Any) -> Any:
     """`out` without a graph, each tensor with its shadow; for use where gradients are off."""
     if isinstance(out, Tensor):
@@ -343,7 +323,7 @@ def substitutes(given: list[Tensor], *, inside: bool) -> dict[int, Tensor]:
     substitutes = {}
     for tensor in given:
         if inside or (tensor.requires_grad and is_foreign(tensor)):
-            shadow = shadow_of(tensor)
+            shadow = recorded(tensor).shadow
             if shadow is not None:
                 substitutes[id(tensor)] = shadow
     return substitutes

@@ -9,7 +9,7 @@ of the trace depends on values, so a replay whose guards hold computes what eage
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -79,10 +79,12 @@ def settle_shapes(graph: GraphModule) -> None:
 
     A device would have to be waited for each time, and no CUDA graph can hold that.
     """
-    deciding = [node for node in graph.graph.nodes if _decides(node)]
+    dynamic = torch.Tag.dynamic_output_shape
     written = [(node, memory(target)) for node in graph.graph.nodes for target in targets(node)]
     settled = []
-    for node in deciding:
+    for node in graph.graph.nodes:
+        if dynamic not in getattr(node.target, "tags", ()):
+            continue
         needed = behind([node])
         places = {memory(place) for place in needed}
         # somebody else may write into what it is computed from
@@ -96,11 +98,13 @@ def settle_shapes(graph: GraphModule) -> None:
             args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
             values[node] = node.target(*args, **kwargs)
     for number, node in enumerate(settled):
-        _replace(graph, node, f"_settled_{number}", values[node])
-
-
-def _decides(node: Node) -> bool:
-    return torch.Tag.dynamic_output_shape in getattr(node.target, "tags", ())
+        name = f"_settled_{number}"
+        graph.register_buffer(name, values[node])
+        with graph.graph.inserting_before(node):
+            constant = graph.graph.get_attr(name)
+        constant.meta = dict(node.meta)
+        node.replace_all_uses_with(constant)
+        graph.graph.erase_node(node)
 
 
 def is_constant(node: Node) -> bool:
@@ -110,15 +114,6 @@ def is_constant(node: Node) -> bool:
     """
     random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
     return node.op == "call_function" and not random
-
-
-def _replace(graph: GraphModule, node: Node, name: str, value: Tensor) -> None:
-    graph.register_buffer(name, value)
-    with graph.graph.inserting_before(node):
-        constant = graph.graph.get_attr(name)
-    constant.meta = dict(node.meta)
-    node.replace_all_uses_with(constant)
-    graph.graph.erase_node(node)
 
 
 def module_of(origin: GraphModule, graph: Graph) -> GraphModule:
@@ -220,37 +215,29 @@ def traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
     It waits for whatever is traced or compiled in another thread. Raises UntraceableError where a
     shape depends on values.
     """
-    with ONE_AT_A_TIME:
-        return _traced(function, inputs)
-
-
-def _traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     seen = _Readings()
 
     def whole(*given: Tensor) -> list[Tensor]:
-        seen.clear()
+        seen.values, seen.shaping = [], []
         with fixed_shapes(), _ReadByPython(seen), _Read(seen):
             outputs = list(function(*given))
         return [*outputs, *seen.values, *seen.shaping]
 
-    graph = make_fx(whole, tracing_mode="real")(*inputs)
-    settle_shapes(graph)
-    graph.graph.eliminate_dead_code()
-    return _parted(graph, seen)
+    with ONE_AT_A_TIME:
+        graph = make_fx(whole, tracing_mode="real")(*inputs)
+        settle_shapes(graph)
+        graph.graph.eliminate_dead_code()
+        return _parted(graph, seen)
 
 
+@dataclass(slots=True)
 class _Readings:
     """What decided the course of a function, in the order of its reading."""
 
-    def __init__(self) -> None:
-        self.values: list[Tensor] = []  #: that Python read
-        self.shaping: list[Tensor] = []  #: masks that decided how large something is
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.values, self.shaping = [], []
+    values: list[Tensor] = field(default_factory=list)  #: that Python read
+    shaping: list[Tensor] = field(default_factory=list)  #: masks that decided a size
 
 
 class _Read(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -301,9 +288,7 @@ class _ReadByPython(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _depending(
-    graph: torch.fx.GraphModule, on: Sequence[torch.fx.Node]
-) -> dict[torch.fx.Node, None]:
+def _depending(graph: GraphModule, on: Sequence[Node]) -> dict[Node, None]:
     """The nodes that are computed from `on`, these included, in order."""
     dependent = dict.fromkeys(on)
     for node in graph.graph.nodes:
@@ -312,7 +297,7 @@ def _depending(
     return dependent
 
 
-def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
+def _parted(graph: GraphModule, seen: _Readings) -> Traced:
     *_, last = inputs = list(graph.graph.find_nodes(op="placeholder"))
     (end,) = graph.graph.find_nodes(op="output")
     read = [*seen.values, *seen.shaping]
@@ -351,15 +336,13 @@ def _parted(graph: torch.fx.GraphModule, seen: _Readings) -> Traced:
     )
 
 
-def _made_again(
-    graph: torch.fx.GraphModule, needed: Collection[torch.fx.Node]
-) -> dict[torch.fx.Node, None]:
+def _made_again(graph: GraphModule, needed: Collection[Node]) -> dict[Node, None]:
     """Constants among `needed`, such as zeros, and what they are made from.
 
     The second part makes them itself: they would be stored in full between the parts.
     """
     written = {memory(target) for node in graph.graph.nodes for target in targets(node)}
-    constants: dict[torch.fx.Node, None] = {}
+    constants: dict[Node, None] = {}
     for node in needed:
         own = behind([node])
         if all(map(is_constant, own)) and not any(memory(argument) in written for argument in own):
@@ -368,8 +351,8 @@ def _made_again(
 
 
 def _needed_for(
-    wanted: Sequence[torch.fx.Node], inputs: Sequence[torch.fx.Node], nodes: Sequence[torch.fx.Node]
-) -> list[torch.fx.Node]:
+    wanted: Sequence[Node], inputs: Sequence[Node], nodes: Sequence[Node]
+) -> list[Node]:
     """Those of `nodes` that `wanted` are computed from, and all inputs, in order."""
     needed = dict.fromkeys([*inputs, *behind(wanted)])
     places = {memory(node) for node in needed}
@@ -379,9 +362,9 @@ def _needed_for(
 
 
 def _refuse_shapes_of_numbers(
-    graph: torch.fx.GraphModule,
-    masks: Sequence[torch.fx.Node],
-    moving: Mapping[torch.fx.Node, None],
+    graph: GraphModule,
+    masks: Sequence[Node],
+    moving: Mapping[Node, None],
 ) -> None:
     """Masks of the inputs (padding, separators) are alike in many batches; routing never is."""
     for node in behind(mask for mask in masks if mask in moving):
@@ -391,9 +374,7 @@ def _refuse_shapes_of_numbers(
             )
 
 
-def _written(
-    nodes: Sequence[torch.fx.Node], given: Mapping[torch.fx.Node, None]
-) -> list[torch.fx.Node]:
+def _written(nodes: Sequence[Node], given: Mapping[Node, None]) -> list[Node]:
     """Those of `given` that `nodes` write into; raises where another would see it."""
     reached = dict.fromkeys(target for node in nodes for target in targets(node) if target in given)
     for one in reached:
@@ -403,14 +384,14 @@ def _written(
 
 
 def _part(
-    graph: torch.fx.GraphModule,
-    given: Sequence[torch.fx.Node],
-    nodes: Sequence[torch.fx.Node],
-    results: Sequence[torch.fx.Node],
-    written: Collection[torch.fx.Node] = (),
-) -> torch.fx.GraphModule:
+    graph: GraphModule,
+    given: Sequence[Node],
+    nodes: Sequence[Node],
+    results: Sequence[Node],
+    written: Collection[Node] = (),
+) -> GraphModule:
     """These nodes as a graph of their own; `given` become its inputs, `written` ones copied."""
-    part = torch.fx.Graph()
+    part = Graph()
     copies = {node: part.placeholder(node.name) for node in given}
     for node, copy in copies.items():
         copy.meta = dict(node.meta)
@@ -421,4 +402,4 @@ def _part(
     part.output(tuple(copies[result] for result in results))
     part.eliminate_dead_code()  # such as what only a guard needed that always holds
     part.lint()
-    return torch.fx.GraphModule(graph, part)
+    return GraphModule(graph, part)

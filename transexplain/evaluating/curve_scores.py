@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ Beat = Callable[[], None]
 _AT_ONCE = 2 * POSITIONS_AT_ONCE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
+class _Part(NamedTuple):
     """What one pass reads of an item: all of it, or one window."""
 
     owner: int  #: number of the item

@@ -107,7 +107,7 @@ class Measuring:
         return dataclasses.replace(case, attribution=made)
 
     def _of_predictions(self, rows: Sequence[int]) -> Iterator[MetricScore]:
-        """Return what a prediction alone costs, beside the methods."""
+        """The seconds of a prediction alone, beside the methods."""
         specs = self._timed()
         if not specs or not rows:
             return
@@ -227,7 +227,7 @@ TOGETHER: Mapping[Modality, int] = {"text": 64, "image": 32, "nodes": 32}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluated:
+class EvaluatedItem:
     """One item's end: its outcome and what was measured, or its failure."""
 
     outcome: ItemOutcome | None = None
@@ -242,7 +242,7 @@ def evaluate_items(
     *,
     observer: Observer,
     alone: Collection[str] = (),
-) -> Iterator[Evaluated]:
+) -> Iterator[EvaluatedItem]:
     """Measure the explanations of items; results come in the order of the items.
 
     The items `alone` (ids) are measured each by itself.
@@ -253,10 +253,10 @@ def evaluate_items(
         ConfigurationError: a method, a metric or a baseline does not fit the model.
     """
     for given in portions(items, TOGETHER[model.modality], alone):
-        yield from _Group(model, evaluation, observer).evaluate(given)
+        yield from _ItemGroup(model, evaluation, observer).evaluate(given)
 
 
-class _Group:
+class _ItemGroup:
     """Some items that are measured together."""
 
     def __init__(self, model: LoadedModel, evaluation: Evaluation, observer: Observer) -> None:
@@ -264,7 +264,7 @@ class _Group:
         self.request = evaluation.request
         self.specs = evaluation.plan.metrics
 
-    def evaluate(self, given: Sequence[Item | ItemFailure]) -> Iterator[Evaluated]:
+    def evaluate(self, given: Sequence[Item | ItemFailure]) -> Iterator[EvaluatedItem]:
         """One end for each, in order."""
         items = [entry for entry in given if isinstance(entry, Item)]
         encoded = iter(self.request.encode(self.model, items))
@@ -272,18 +272,18 @@ class _Group:
         whole = [case for case in ready if not isinstance(case, ItemFailure)]
         ends = iter(self._measured(whole)) if whole else iter(())
         for case in ready:
-            end = Evaluated(failure=case) if isinstance(case, ItemFailure) else next(ends)
+            end = EvaluatedItem(failure=case) if isinstance(case, ItemFailure) else next(ends)
             self.observer.item_done(case.item_id if isinstance(case, ItemFailure) else case.item.id)
             yield end
 
-    def _measured(self, encoded: Sequence[Encoded]) -> Sequence[Evaluated]:
+    def _measured(self, encoded: Sequence[Encoded]) -> Sequence[EvaluatedItem]:
         self._check_stop()
         self.observer.batch_started([entry.item.id for entry in encoded])
         questions = self._questions(encoded)
         if isinstance(questions, tuple):
             if len(encoded) == 1:
                 failed = model_failure(encoded[0].item, *questions)
-                return [Evaluated(failure=failed.failure)]
+                return [EvaluatedItem(failure=failed.failure)]
             return [end for entry in encoded for end in self._measured([entry])]
         outcomes = [
             self._outcome(entry, logits)
@@ -301,7 +301,7 @@ class _Group:
         for score in measuring.scores(usable):
             scores[score.item_id].append(score)
         return [
-            Evaluated(
+            EvaluatedItem(
                 outcome=end.outcome,
                 failure=end.failure,
                 scores=() if end.failure else joined_draws(scores[entry.item.id]),

@@ -15,7 +15,7 @@ from transexplain.explaining import Request, explain_items
 from transexplain.explaining.item_loop import explain_again
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import row_places
-from transexplain.types.items import Attribution, Item, ItemFailure
+from transexplain.types.items import Attribution, Item
 from transexplain.types.observer import Observer
 from transexplain.types.plans import AuditPlan, Head
 from transexplain.types.scores import EvaluatedMethod, EvaluationPlan, MetricSpec
@@ -199,8 +199,4 @@ class MethodBench:
             if model is self.model:
                 raise
             return [str(error)] * len(named)  # the method is made for one model, and this is none
-        return [_one(end.attributions, end.failure) for end in done]
-
-
-def _one(attributions: Sequence[Attribution], failure: ItemFailure | None) -> Attribution | str:
-    return attributions[0] if failure is None else failure.message
+        return [end.attributions[0] if end.failure is None else end.failure.message for end in done]

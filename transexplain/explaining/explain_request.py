@@ -14,8 +14,16 @@ from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation, is_finite
-from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, LongText, Padded, Windows
-from transexplain.types.answer_spans import EXACT, Agreement, AnswerScheme, agreement
+from transexplain.models.loaded_model import (
+    Batch,
+    Encoded,
+    Encoder,
+    LoadedModel,
+    LongText,
+    Padded,
+    Windows,
+)
+from transexplain.types.answer_spans import EXACT, AnswerAgreement, AnswerScheme, agreement
 from transexplain.types.dataset_labels import label_index
 from transexplain.types.items import (
     Attribution,
@@ -71,8 +79,29 @@ class Request:
     pinned: Mapping[str, TaggedSpan] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a wrong request before anything is computed."""
-        self._check_targets()
+        """Refuse a wrong request before anything is computed; TargetError: the model has it not."""
+        tagging = self.head in AT_POSITIONS
+        for target in self.targets:
+            if tagging and target.kind in ("all", "top", "contrast"):
+                raise TargetError(
+                    f"target {target.spec!r} is of models that answer an item; of one that labels "
+                    "tokens a target is predicted, label, a type such as class:PER, or "
+                    "{span: [start, end, type]}; for question answering the type is answer"
+                )
+            if not tagging and target.kind == "span":
+                raise TargetError(
+                    f"target {target.spec!r} is of models that label tokens, and this one does not"
+                )
+            if self.head == GENERATED and target.kind not in ("predicted", "class", "all"):
+                raise TargetError(
+                    f"target {target.spec!r} is of models that answer with a class; of one that "
+                    "generates answers the target is predicted, its own answer"
+                )
+        if tagging and self.long_text == "window":
+            raise ConfigurationError(
+                "a model that labels tokens reads no long texts in windows; use long_text: "
+                "truncate or error, or cut the texts into sentences"
+            )
         check_long_texts(
             self.long_text,
             max_length=self.max_length,
@@ -100,33 +129,8 @@ class Request:
             head=plan.model.head,
         )
 
-    def _check_targets(self) -> None:
-        """Raise TargetError for what the model has not."""
-        tagging = self.head in AT_POSITIONS
-        for target in self.targets:
-            if tagging and target.kind in ("all", "top", "contrast"):
-                raise TargetError(
-                    f"target {target.spec!r} is of models that answer an item; of one that labels "
-                    "tokens a target is predicted, label, a type such as class:PER, or "
-                    "{span: [start, end, type]}; for question answering the type is answer"
-                )
-            if not tagging and target.kind == "span":
-                raise TargetError(
-                    f"target {target.spec!r} is of models that label tokens, and this one does not"
-                )
-            if self.head == GENERATED and target.kind not in ("predicted", "class", "all"):
-                raise TargetError(
-                    f"target {target.spec!r} is of models that answer with a class; of one that "
-                    "generates answers the target is predicted, its own answer"
-                )
-        if tagging and self.long_text == "window":
-            raise ConfigurationError(
-                "a model that labels tokens reads no long texts in windows; use long_text: "
-                "truncate or error, or cut the texts into sentences"
-            )
-
     @property
-    def scheme(self) -> LabelScheme | AnswerScheme | None:
+    def scheme(self) -> Scheme | None:
         """Return what the logits of tokens mean; None: the model answers an item."""
         if self.head == "span":
             return AnswerScheme()
@@ -180,7 +184,7 @@ class Request:
             return spans, None
         return spans, tuple(entity.span for entity in given_entities(self.scheme, member))
 
-    def agreed(self, item: Item, spans: Sequence[TaggedSpan]) -> Agreement | None:
+    def agreed(self, item: Item, spans: Sequence[TaggedSpan]) -> AnswerAgreement | None:
         """Return how the answer to a question agrees with the given ones; None: there are none."""
         if self.head != "span" or item.label is None or item.text is None:
             return None
@@ -202,8 +206,10 @@ class Request:
         """(C,) the logit from which each label is predicted; None: the model gives one class."""
         return None if self.several is None else self.several.floors(self.names.classes)
 
-    def encode(self, model: LoadedModel, items: Sequence[Item]) -> list[Encoded | ItemFailure]:
-        """Each item as the model takes it, long texts in windows where that is wanted."""
+    def encode(
+        self, model: LoadedModel | Encoder, items: Sequence[Item]
+    ) -> list[Encoded | ItemFailure]:
+        """Each item as the model (or its encoder) takes it, long texts in windows where set so."""
         long_text: LongText = (
             Windows(stride=self.stride) if self.long_text == "window" else self.long_text
         )
@@ -231,7 +237,7 @@ class Request:
         return [[entity for rows in each for entity in rows[row]] for row in range(len(labels))]
 
     def _of_tokens(
-        self, scheme: "Scheme", member: "Member", logits: NDArray[np.floating[Any]]
+        self, scheme: Scheme, member: "Member", logits: NDArray[np.floating[Any]]
     ) -> list[ResolvedTarget]:
         """The targets of one text by its logits (T, C); ItemError: a span has no word."""
         entities = self._entities(scheme, member, logits)
@@ -247,7 +253,7 @@ class Request:
         return chosen
 
     def _entities(
-        self, scheme: "Scheme", member: "Member", logits: NDArray[np.floating[Any]]
+        self, scheme: Scheme, member: "Member", logits: NDArray[np.floating[Any]]
     ) -> list[TaggedEntity]:
         pinned = self.pinned.get(member.encoded.item.id)
         if pinned is not None:
@@ -271,7 +277,7 @@ class Explained:
     #: of a model that labels tokens: what it finds in the text, and what the data says is there
     entities: tuple[TaggedSpan, ...] = ()
     given: tuple[TaggedSpan, ...] | None = None
-    agreement: Agreement | None = None  #: of an answer to a question with the given ones
+    agreement: AnswerAgreement | None = None  #: of an answer to a question with the given ones
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -294,7 +300,7 @@ def _tokens(member: Member) -> Tokens:
     return Tokens.of(features)
 
 
-def _spelled(scheme: "Scheme", span: TaggedSpan, member: Member) -> TaggedEntity:
+def _spelled(scheme: Scheme, span: TaggedSpan, member: Member) -> TaggedEntity:
     spelled = scheme.spelled(span, _tokens(member))
     if spelled is None:
         raise ItemError(
@@ -304,7 +310,7 @@ def _spelled(scheme: "Scheme", span: TaggedSpan, member: Member) -> TaggedEntity
     return spelled
 
 
-def given_entities(scheme: "Scheme", member: Member) -> tuple[TaggedEntity, ...]:
+def given_entities(scheme: Scheme, member: Member) -> tuple[TaggedEntity, ...]:
     """The entities that the data says are in a text, those that were cut off left out."""
     item = member.encoded.item
     if item.label is None:

@@ -102,7 +102,7 @@ def explain_items(
     room, watch = Room(request.batch_tokens, model), observer or Silent()
     ahead = PaddingAhead(model, beside=False)
     for given in portions(items, read_together(model), alone):
-        for end in explained(model, Portion(model, given, request), request, watch, room, ahead):
+        for end in explained(Portion(model, given, request), request, watch, room, ahead):
             yield made(end)
 
 
@@ -156,7 +156,6 @@ class Portion:
 
 
 def explained(
-    model: LoadedModel,
     portion: Portion,
     request: Request,
     watch: Observer,
@@ -171,8 +170,8 @@ def explained(
     ends = [end for end in portion.done.values() if isinstance(end, Explained)]
     if failed := [end.failure.item_id for end in ends if end.failure is not None]:
         watch.item_done(*failed)
-    _explain_whole(model, portion, request, watch, room, ahead, soon)
-    for member, result in explain_in_windows(model, portion.long, request, watch, room):
+    _explain_whole(portion, request, watch, room, ahead, soon)
+    for member, result in explain_in_windows(portion.long, request, watch, room):
         portion.done[member.place] = result
     done, portion.done = portion.done, {}
     return [done[place] for place in range(portion.count)]
@@ -189,9 +188,12 @@ def _accepted(
     long: list[Member] = []
     classes: dict[str | None, tuple[int, ...] | None] = {}  # by label
     labelled = any(target.kind == "label" for target in request.targets)
-    for place, encoded in enumerate(_encoded(model, given, request)):
+    items = [entry for entry in given if isinstance(entry, Item)]
+    encodings = iter(request.encode(model, items) if items else ())
+    for place, entry in enumerate(given):
+        encoded = next(encodings) if isinstance(entry, Item) else entry
         if not isinstance(encoded, Encoded):
-            done[place] = _failed(given[place], encoded)
+            done[place] = _failed(entry, encoded)
             continue
         item = encoded.item
         try:
@@ -209,14 +211,6 @@ def _accepted(
     return whole, long
 
 
-def _encoded(
-    model: LoadedModel, given: Sequence[Item | ItemFailure | Encoded], request: Request
-) -> Sequence[Encoded | ItemFailure]:
-    items = [entry for entry in given if isinstance(entry, Item)]
-    made = iter(request.encode(model, items) if items else ())
-    return [next(made) if isinstance(entry, Item) else entry for entry in given]
-
-
 def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure) -> Explained:
     return Explained(item=item if isinstance(item, Item) else None, failure=failure)
 
@@ -232,7 +226,6 @@ def _no_label(item: Item) -> ItemFailure:
 
 
 def _explain_whole(
-    model: LoadedModel,
     portion: Portion,
     request: Request,
     watch: Observer,
@@ -256,7 +249,7 @@ def _explain_whole(
         if batches:
             ahead.begin(batches[0])
         with room.timed(encoded):
-            results = _explain_batch(model, members, request, watch, room, batch)
+            results = _explain_batch(members, request, watch, room, batch)
         del batch
         soon(results)
         watch.item_done(*[entry.item.id for entry in encoded])
@@ -265,7 +258,6 @@ def _explain_whole(
 
 
 def _explain_batch(
-    model: LoadedModel,
     members: list[Member],
     request: Request,
     watch: Observer,
@@ -273,6 +265,7 @@ def _explain_batch(
     collated: Callable[[], Batch] | None = None,
 ) -> list[Explained | Later]:
     """Explain a batch; on an error halve it, so that only the item at fault is lost."""
+    model = room.model
 
     def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
         return request.resolve(model, logits, members)
@@ -292,13 +285,13 @@ def _explain_batch(
         freed = room.was_too_small_for(encoded_of(members))
         if freed and len(members) == 1:
             with steps_of(model).eagerly():
-                return _explain_batch(model, members, request, watch, room)
+                return _explain_batch(members, request, watch, room)
     if len(members) == 1:
         return [model_failure(members[0].encoded.item, failed, trace)]
     return [
         explained
         for half in _halves(members)
-        for explained in _explain_batch(model, half, request, watch, room)
+        for explained in _explain_batch(half, request, watch, room)
     ]
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -108,17 +107,13 @@ def joined_ledger(ledgers: Sequence[Ledger], weights: Array) -> Ledger:
     def total(values: Iterable[float]) -> float:
         return float(weights @ np.fromiter(values, dtype=np.float64))
 
-    inputs, special, embeddings, biases, rules = (
-        total(getattr(ledger, name) for ledger in ledgers)
+    entries = {
+        name: total(getattr(ledger, name) for ledger in ledgers)
         for name in ("inputs", "special", "embeddings", "biases", "rules")
-    )
-    whole = inputs + special + embeddings + biases + rules
+    }
+    whole = sum(entries.values())
     return Ledger(
-        inputs=inputs,
-        special=special,
-        embeddings=embeddings,
-        biases=biases,
-        rules=rules,
+        **entries,
         total=whole,
         gap=total(ledger.total + ledger.gap for ledger in ledgers) - whole,
         magnitude=total(ledger.magnitude for ledger in ledgers),
@@ -176,11 +171,7 @@ Targets = list[list[ResolvedTarget]]  #: of each member
 
 
 def explain_in_windows(
-    model: LoadedModel,
-    members: Sequence[Member],
-    request: Request,
-    watch: Observer,
-    room: Room,
+    members: Sequence[Member], request: Request, watch: Observer, room: Room
 ) -> Iterator[tuple[Member, Explained]]:
     """Explain items that are longer than the model reads, each by the join of its windows.
 
@@ -189,7 +180,7 @@ def explain_in_windows(
     relevance and ledger are the same weighted sum as F, which they therefore add up to.
     """
     for group in _groups(members, room.positions):
-        results = _attempt(model, group, request, watch, room, room.positions)
+        results = _attempt(group, request, watch, room, room.positions)
         for member, result in zip(group, results, strict=True):
             watch.item_done(member.encoded.item.id)
             yield member, result
@@ -211,74 +202,64 @@ def _groups(members: Sequence[Member], budget: int) -> Iterator[list[Member]]:
 
 
 def _attempt(
-    model: LoadedModel,
-    members: Sequence[Member],
-    request: Request,
-    watch: Observer,
-    room: Room,
-    budget: int,
+    members: Sequence[Member], request: Request, watch: Observer, room: Room, budget: int
 ) -> list[Explained]:
     """Explain a group; on an error smaller groups, then smaller batches, are tried.
 
     So a window at fault costs only its own item, and a device short of memory costs time.
     """
     try:
-        return _Group.of(model, members, request, watch, budget).explain()
+        return _WindowGroup(room.model, members, request, watch, budget).explain()
     except (EngineError, ConfigurationError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - becomes the item's error row
         trace = traceback_of(error) if len(members) == 1 else ""
         failed = error.with_traceback(None)
-    freed = is_out_of_memory(failed) and give_back(model)
+    freed = is_out_of_memory(failed) and give_back(room.model)
     if len(members) > 1:
         middle = len(members) // 2
         halves = (members[:middle], members[middle:])
         return [
             result
             for half in halves
-            for result in _attempt(model, half, request, watch, room, min(budget, room.positions))
+            for result in _attempt(half, request, watch, room, min(budget, room.positions))
         ]
     encoded = members[0].encoded
     if budget > max(window.encoded.length for window in encoded.windows):
-        results = _attempt(model, members, request, watch, room, budget // 2)
+        results = _attempt(members, request, watch, room, budget // 2)
         if is_out_of_memory(failed) and results[0].failure is None:
             room.positions = min(room.positions, budget // 2)
         return results
     if freed:
-        with steps_of(model).eagerly():
-            return _attempt(model, members, request, watch, room, budget)
+        with steps_of(room.model).eagerly():
+            return _attempt(members, request, watch, room, budget)
     return [model_failure(encoded.item, failed, trace)]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class _WindowGroup:
     """The windows of some items, and which of them share a batch."""
 
-    model: LoadedModel
-    members: Sequence[Member]
-    request: Request
-    watch: Observer
-    windows: list[tuple[int, Window]]  #: number of the member, and a window of it; in order
-    batches: list[list[int]]  #: indices into `windows`
-    weights: list[Array]  #: (W,) of each member
-
-    @classmethod
-    def of(  # the arguments of `_attempt`
-        cls,
+    def __init__(
+        self,
         model: LoadedModel,
         members: Sequence[Member],
         request: Request,
         watch: Observer,
         budget: int,
-    ) -> "_Group":
-        windows = [
+    ) -> None:
+        self.model, self.members, self.request, self.watch = model, members, request, watch
+        #: number of the member, and a window of it; in order
+        self.windows: list[tuple[int, Window]] = [
             (number, window)
             for number, member in enumerate(members)
             for window in member.encoded.windows
         ]
-        batches = batches_of(model, [window.encoded for _, window in windows], budget)
-        weights = [window_weights(member.encoded, request.long_text_join) for member in members]
-        return cls(model, members, request, watch, windows, batches, weights)
+        #: indices into `windows`
+        self.batches = batches_of(model, [window.encoded for _, window in self.windows], budget)
+        #: (W,) of each member
+        self.weights = [
+            window_weights(member.encoded, request.long_text_join) for member in members
+        ]
 
     def explain(self) -> list[Explained]:
         """One result per member."""

@@ -5,22 +5,20 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import accumulate, pairwise
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from transexplain.data.shard_reader import StoredPicture, read_shard
-from transexplain.explaining.explain_request import Request, portions
+from transexplain.explaining.explain_request import Entry, Request, portions
 from transexplain.models.loaded_model import Encoded, Encoder, InputsOfText, LoadedModel
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import NO_CAUTION, Caution
 from transexplain.types.plans import AuditPlan, Modality, Shard
 from transexplain.types.tokens import Tokens
 
-Entry = Item | ItemFailure | Encoded
 #: items that are read by one call; the memory of what is read ahead is bounded by so many
 PART: dict[Modality, int] = {"text": 256, "image": 16, "nodes": 32}
 #: receives the row that is worked on; None: no single one is
@@ -43,21 +41,21 @@ class ReadingJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ReadPart:
     """Consecutive rows of a shard."""
 
     shard: Shard  #: its `start` and `stop` are those of the part
     caution: Caution = NO_CAUTION
 
 
-def parts_of(plan: AuditPlan, shard: Shard, caution: Caution = NO_CAUTION) -> Iterator[Part]:
+def parts_of(plan: AuditPlan, shard: Shard, caution: Caution = NO_CAUTION) -> Iterator[ReadPart]:
     """A shard in parts, in order."""
     size = PART[plan.dataset.modality]
     for start in range(shard.start, shard.stop, size):
-        yield Part(replace(shard, start=start, stop=min(start + size, shard.stop)), caution)
+        yield ReadPart(replace(shard, start=start, stop=min(start + size, shard.stop)), caution)
 
 
-def read_part(job: ReadingJob, part: Part, in_hand: InHand = lambda row: None) -> list[Entry]:
+def read_part(job: ReadingJob, part: ReadPart, in_hand: InHand = lambda row: None) -> list[Entry]:
     """The entries of a part, encoded where the job has an encoder: one per row, in order.
 
     An item in quarantine is neither opened nor encoded; items that work alone are encoded alone.
@@ -68,18 +66,17 @@ def read_part(job: ReadingJob, part: Part, in_hand: InHand = lambda row: None) -
     if job.encoder is None:
         return [*read]
     request = Request.from_plan(plan)
-    model = cast(LoadedModel, _EncoderAlone(job.encoder))
     entries: list[Entry] = []
     # pictures are encoded one by one anyway, and each may be the one that ends the process
     size = 1 if plan.dataset.modality == "image" else len(read)
     for some in portions(read, max(1, size), caution.alone):
         single = some[0] if len(some) == 1 and isinstance(some[0], Item) else None
         in_hand(single.index if single is not None else None)
-        entries += _encoded(job, request, model, some, caution)
+        entries += _encoded(job, job.encoder, request, some, caution)
     return entries
 
 
-def _read(plan: AuditPlan, part: Part, in_hand: InHand) -> Iterator[Item | ItemFailure]:
+def _read(plan: AuditPlan, part: ReadPart, in_hand: InHand) -> Iterator[Item | ItemFailure]:
     entries = read_shard(plan.dataset, part.shard, part.caution.quarantined)
     for row in range(part.shard.start, part.shard.stop):
         in_hand(row)
@@ -88,16 +85,16 @@ def _read(plan: AuditPlan, part: Part, in_hand: InHand) -> Iterator[Item | ItemF
 
 def _encoded(
     job: ReadingJob,
+    encoder: Encoder,
     request: Request,
-    model: LoadedModel,
     some: Sequence[Item | ItemFailure],
     caution: Caution,
 ) -> Iterator[Entry]:
     items = [item for item in some if isinstance(item, Item) and item.id not in caution.quarantined]
-    made = iter(request.encode(model, items))
-    wanted = {id(item) for item in items}
-    for one in some:
-        yield _referring(job, next(made)) if id(one) in wanted else one
+    encodings = iter(request.encode(encoder, items))
+    accepted = {id(item) for item in items}
+    for entry in some:
+        yield _referring(job, next(encodings)) if id(entry) in accepted else entry
 
 
 def _referring(job: ReadingJob, entry: Encoded | ItemFailure) -> Encoded | ItemFailure:
@@ -109,34 +106,10 @@ def _referring(job: ReadingJob, entry: Encoded | ItemFailure) -> Encoded | ItemF
     return replace(entry, item=replace(entry.item, content=stored))
 
 
-@dataclass(frozen=True, slots=True)
-class _EncoderAlone:
-    """Stands for a model where only its encoder is needed."""
-
-    encoder: Encoder
-
-    def encode(self, items: Sequence[Item], **options: Any) -> list[Encoded | ItemFailure]:
-        return self.encoder.encode(items, **options)
-
-
 #: arrays of at least so many bytes leave the pickle
 LARGE = 1 << 16
 _COLUMNS = ("starts", "ends", "words", "special")
 _ITEM = tuple(field.name for field in fields(Item))
-
-
-@dataclass(frozen=True, slots=True)
-class _Texts:
-    """Encoded texts as columns; arrays are flat over all positions."""
-
-    places: list[int]  #: among the entries of the part
-    items: list[list[Any]]  #: by `_ITEM`
-    truncated: list[bool]
-    lengths: list[int]
-    inputs: dict[str, NDArray[np.int64]]
-    positions: dict[str, NDArray[Any]]  #: by `_COLUMNS`
-    pieces: list[Sequence[str]]
-    own: list[bool]  #: whether positions are spelled as the item's text spells them
 
 
 def packed(entries: Sequence[Entry]) -> tuple[bytes, list[pickle.PickleBuffer]]:
@@ -165,7 +138,7 @@ def unpacked(document: bytes | bytearray, buffers: Iterable[Any]) -> list[Entry]
     texts, rest = pickle.loads(document, buffers=buffers)
     entries: dict[int, Entry] = dict(rest)
     if texts is not None:
-        entries.update(zip(texts.places, _rows(texts), strict=True))
+        entries.update(_rows(texts))
     return [entries[place] for place in range(len(entries))]
 
 
@@ -191,47 +164,48 @@ def _is_plain(entry: Entry) -> TypeGuard[Encoded]:
     )
 
 
-def _columns(texts: dict[int, Encoded]) -> _Texts | None:
-    """The columns of plain texts that have the same inputs; None: there is no text."""
+def _columns(texts: dict[int, Encoded]) -> tuple[Any, ...] | None:
+    """Plain texts that have the same inputs as columns, arrays flat over all positions.
+
+    Places among the entries, items by `_ITEM`, whether each is cut, lengths, inputs, positions by
+    `_COLUMNS`, pieces, and whether positions are spelled as the item's text spells them. None:
+    there is no text.
+    """
     if not texts:
         return None
     several = list(texts.values())
     features = [entry.features for entry in several if isinstance(entry.features, Tokens)]
-    return _Texts(
-        places=list(texts),
-        items=[[getattr(entry.item, name) for entry in several] for name in _ITEM],
-        truncated=[entry.truncated for entry in several],
-        lengths=[entry.length for entry in several],
-        inputs=InputsOfText.joined(
-            [entry.inputs for entry in several if isinstance(entry.inputs, InputsOfText)]
-        ),
-        positions={
-            name: np.concatenate([getattr(feature, name) for feature in features])
-            for name in _COLUMNS
-        },
-        pieces=[feature.pieces for feature in features],
-        own=[feature.text is not None for feature in features],
+    inputs = [entry.inputs for entry in several if isinstance(entry.inputs, InputsOfText)]
+    return (
+        list(texts),
+        [[getattr(entry.item, name) for entry in several] for name in _ITEM],
+        [entry.truncated for entry in several],
+        [entry.length for entry in several],
+        InputsOfText.joined(inputs),
+        [np.concatenate([getattr(feature, name) for feature in features]) for name in _COLUMNS],
+        [feature.pieces for feature in features],
+        [feature.text is not None for feature in features],
     )
 
 
-def _rows(texts: _Texts) -> Iterable[Encoded]:
-    starts, ends, words, special = (texts.positions[name] for name in _COLUMNS)
-    spans = pairwise(accumulate(texts.lengths, initial=0))
-    items = (Item(**dict(zip(_ITEM, row, strict=True))) for row in zip(*texts.items, strict=True))
-    rows = zip(items, spans, texts.pieces, texts.own, texts.truncated, strict=True)
-    for item, (begin, stop), pieces, own, truncated in rows:
-        features = Tokens(
-            starts=starts[begin:stop],
-            ends=ends[begin:stop],
-            words=words[begin:stop],
-            special=special[begin:stop],
-            pieces=pieces,
-            text=item.content if own else None,
-        )
-        yield Encoded(
-            item=item,
-            inputs=InputsOfText(texts.inputs, begin, stop),
-            features=features,
-            length=stop - begin,
-            truncated=truncated,
+def _rows(columns: tuple[Any, ...]) -> Iterator[tuple[int, Encoded]]:
+    """The place of each text, and the text."""
+    places, items, truncated, lengths, inputs, positions, pieces, spelled = columns
+    spans = pairwise(accumulate(lengths, initial=0))
+    rows = zip(places, zip(*items, strict=True), spans, pieces, spelled, truncated, strict=True)
+    for place, fields_of_item, (begin, stop), pieces_of_text, own, cut in rows:
+        item = Item(**dict(zip(_ITEM, fields_of_item, strict=True)))
+        columns_of_text = {
+            name: column[begin:stop] for name, column in zip(_COLUMNS, positions, strict=True)
+        }
+        text = item.content if own else None
+        yield (
+            place,
+            Encoded(
+                item=item,
+                inputs=InputsOfText(inputs, begin, stop),
+                features=Tokens(**columns_of_text, pieces=pieces_of_text, text=text),
+                length=stop - begin,
+                truncated=cut,
+            ),
         )

@@ -64,15 +64,12 @@ class OtherThread(threading.Thread):
     def run(self) -> None:
         """Make the calls."""
         with short_turns():
-            self._run()
-
-    def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
-            if self._error is None:
-                try:
-                    call()
-                except BaseException as error:  # noqa: BLE001 - raised in the thread that called
-                    self._error = error
+            while (call := self._calls.get()) is not None:
+                if self._error is None:
+                    try:
+                        call()
+                    except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+                        self._error = error
 
 
 class StagedItems:
@@ -143,8 +140,8 @@ class StagedItems:
         Returns, after the last batch, what waits for the last call of `take`, and raises what one
         of them raised. Raises as `explain_items`, and what `take` raised so far.
         """
-        model, request, watch = self._model, self._request, observer or Silent()
-        room = Room(request.batch_tokens, model)
+        request, watch = self._request, observer or Silent()
+        room = Room(request.batch_tokens, self._model)
 
         def taken(ends: list[Explained | Later]) -> None:
             ends.reverse()
@@ -153,7 +150,7 @@ class StagedItems:
 
         try:
             for portion in self._portions:
-                ends = explained(model, portion, request, watch, room, self._ahead, self._soon)
+                ends = explained(portion, request, watch, room, self._ahead, self._soon)
                 early(map(made, ends))
                 self._finishing.soon(partial(taken, ends))
                 del ends  # the other thread frees them

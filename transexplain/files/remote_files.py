@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -48,15 +48,14 @@ class Store:
     credentials: str = ""  #: how its credentials are given; "": it has none
     place: str = "its disk and permissions"  #: what to look at where it is away
     secrets: tuple[str, ...] = ()  #: variables whose values are never shown
-    options: Mapping[str, Any] | None = None  #: of its file system
+    #: of its file system: a listing that is kept would hide what other processes wrote since
+    options: Mapping[str, Any] = field(default_factory=lambda: {"use_listings_cache": False})
 
 
-#: a listing that is kept would hide what other processes wrote since
-_FRESH = {"use_listings_cache": False}
 _EVERYWHERE = "in the environment of every process that reads it"
 STORES: Mapping[str, Store] = {
-    "file": Store(form="file:///PATH", options=_FRESH),
-    "memory": Store(form="memory://PATH", options=_FRESH),
+    "file": Store(form="file:///PATH"),
+    "memory": Store(form="memory://PATH"),
     "s3": Store(
         form="s3://BUCKET/KEY",
         package="s3fs",
@@ -65,7 +64,6 @@ STORES: Mapping[str, Store] = {
         f"AWS_PROFILE {_EVERYWHERE}",
         place="the store, AWS_ENDPOINT_URL and AWS_DEFAULT_REGION",
         secrets=("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
-        options=_FRESH,
     ),
     "gs": Store(
         form="gs://BUCKET/KEY",
@@ -73,7 +71,6 @@ STORES: Mapping[str, Store] = {
         extra="gcs",
         credentials=f"set GOOGLE_APPLICATION_CREDENTIALS {_EVERYWHERE}",
         place="the store and the project",
-        options=_FRESH,
     ),
     "az": Store(
         form="az://CONTAINER/KEY",
@@ -87,7 +84,6 @@ STORES: Mapping[str, Store] = {
             "AZURE_STORAGE_SAS_TOKEN",
             "AZURE_STORAGE_CONNECTION_STRING",
         ),
-        options=_FRESH,
     ),
     "hf": Store(
         form="hf://datasets/ORG/NAME@REVISION/PATH",
@@ -110,11 +106,6 @@ def is_url(text: str) -> bool:
 def scheme_of(url: str) -> str:
     """Return what stands before `://`."""
     return url.partition("://")[0]
-
-
-def store_of(url: str) -> Store:
-    """The store of a URL that was checked."""
-    return STORES[scheme_of(url)]
 
 
 def check_address(url: str) -> None:
@@ -161,36 +152,10 @@ def _check_bucket(url: str, scheme: str, rest: str) -> None:
         raise RemoteFileError(f"{url} names no bucket and key; write {store.form}")
 
 
-def require_package(url: str) -> None:
-    """Raise ConfigurationError where the package that reads a URL is not installed."""
-    store = store_of(url)
-    if not store.package:
-        return
-    try:
-        __import__(store.package)
-    except ImportError:
-        raise ConfigurationError(
-            f"{store.package} is not installed, which {scheme_of(url)}:// needs: "
-            f"{installing(store.extra)}"
-        ) from None
-
-
-def file_system(url: str) -> Any:
-    """The fsspec file system of a URL."""
-    import fsspec
-
-    return fsspec.filesystem(scheme_of(url), **(store_of(url).options or {}))
-
-
 def path_of(url: str) -> str:
     """Return what the file system calls the file at a URL."""
     scheme, _, rest = url.partition("://")
     return {"file": unquote(rest), "memory": "/" + rest.lstrip("/")}.get(scheme, rest)
-
-
-def url_of(scheme: str, name: str) -> str:
-    """The URL of what a file system calls `name`."""
-    return Path(name).as_uri() if scheme == "file" else f"{scheme}://{name.lstrip('/')}"
 
 
 def state_of(scheme: str, details: Mapping[str, Any]) -> str:
@@ -257,22 +222,6 @@ def without_secrets(text: str) -> str:
     return text
 
 
-__all__ = [
-    "FileInfo",
-    "RangeReader",
-    "check_url",
-    "copy_to",
-    "delete",
-    "info",
-    "is_url",
-    "matching",
-    "pinned",
-    "read",
-    "read_range",
-    "under",
-    "write",
-]
-
 _T = TypeVar("_T")
 _WAITS = (0.5, 2.0)  #: seconds before each further attempt
 _MAGIC = re.compile(r"[*?[]")
@@ -310,7 +259,14 @@ def check_url(url: str) -> None:
     shown); ConfigurationError: the package for its scheme is not installed.
     """
     check_address(url)
-    require_package(url)
+    store = STORES[scheme_of(url)]
+    try:
+        __import__(store.package or "fsspec")
+    except ImportError:
+        raise ConfigurationError(
+            f"{store.package} is not installed, which {scheme_of(url)}:// needs: "
+            f"{installing(store.extra)}"
+        ) from None
 
 
 def pinned(url: str) -> str:
@@ -492,8 +448,10 @@ def _asked(
 ) -> _T:
     """The answer of a file system to a request; `missing` is that for no such file in a bucket."""
     check_url(url)
+    import fsspec
+
     for wait in (*_WAITS, None):
-        files = file_system(url)
+        files = fsspec.filesystem(scheme_of(url), **STORES[scheme_of(url)].options)
         try:
             return request(files, path_of(url))
         except TransExplainError:
@@ -522,12 +480,11 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def _listed(url: str, details: dict[str, dict[str, Any]]) -> list[FileInfo]:
-    scheme = scheme_of(url)
-    files = [
-        _described(url_of(scheme, name), detail)
-        for name, detail in details.items()
-        if detail["type"] == "file"
-    ]
+    scheme, files = scheme_of(url), []
+    for name, detail in details.items():
+        if detail["type"] == "file":
+            place = Path(name).as_uri() if scheme == "file" else f"{scheme}://{name.lstrip('/')}"
+            files.append(_described(place, detail))
     return sorted(files, key=lambda file: file.url)
 
 
@@ -554,9 +511,13 @@ def _causes(error: BaseException | None) -> list[BaseException]:
 
 def _names(error: Exception) -> set[str]:
     """Classes and codes of an error and its causes: the libraries may not be installed."""
-    causes = _causes(error)
-    classes = {kind.__name__ for cause in causes for kind in type(cause).__mro__}
-    return classes | {_code(cause) for cause in causes}
+    names = set[str]()
+    for cause in _causes(error):
+        names.update(kind.__name__ for kind in type(cause).__mro__)
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            names.add(str(response.get("Error", {}).get("Code") or ""))
+    return names
 
 
 def _status(error: Exception) -> set[int]:
@@ -594,7 +555,7 @@ def _transient(error: Exception) -> bool:
 
 def _explained(url: str, error: Exception) -> TransExplainError:
     reason = " ".join(without_secrets(str(error)).split()) or type(error).__name__
-    store = store_of(url)
+    store = STORES[scheme_of(url)]
     if _no_bucket(error):
         bucket = url.partition("://")[2].partition("/")[0]
         what = f"{url}: there is no bucket {bucket!r}"
@@ -614,12 +575,6 @@ def _explained(url: str, error: Exception) -> TransExplainError:
     tried = f" after {len(_WAITS) + 1} attempts" if _transient(error) else ""
     resume = ", then resume" if store.credentials else ""
     return ObjectStoreError(f"{url} cannot be used{tried} ({reason}); check {store.place}{resume}")
-
-
-def _code(error: BaseException) -> str:
-    response = getattr(error, "response", None)
-    code = response.get("Error", {}).get("Code") if isinstance(response, dict) else None
-    return str(code or "")
 
 
 _TOGETHER = 16

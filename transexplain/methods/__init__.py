@@ -64,7 +64,16 @@ def add_method(
         raise ConfigurationError(f"method {name!r} is there already; choose another name")
     if unit not in (units := get_args(Unit)):
         raise ConfigurationError(f"unit cannot be {unit!r}; it is one of {', '.join(units)}")
-    place = _place(function)
+    place = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
+    try:
+        by_name = load(place)
+    except (ImportError, AttributeError, ValueError):
+        by_name = None
+    if not callable(function) or by_name is not function:
+        raise ConfigurationError(
+            f"a method is a function at the top level of a module or notebook, with `def`, not "
+            f"{function!r:.80}"
+        )
     _check_signature(function, name)
     TABLE[name] = MethodFacts(
         place=place,
@@ -76,21 +85,6 @@ def add_method(
         cost=cost,
     )
     METHODS.add(name, place)
-
-
-def _place(function: Any) -> str:
-    """Return where a function is found by its name; ConfigurationError where it is not."""
-    place = f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', '')}"
-    try:
-        method = load(place)
-    except (ImportError, AttributeError, ValueError):
-        method = None
-    if not callable(function) or method is not function:
-        raise ConfigurationError(
-            f"a method is a function at the top level of a module or notebook, with `def`, not "
-            f"{function!r:.80}"
-        )
-    return place
 
 
 def _check_signature(function: Callable[..., Any], name: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -135,11 +135,6 @@ class InputLayerForward:
         """
         return self.model.run(repeated(self.batch, rows), at=self.at, taps=_Swap(values))
 
-    def explained(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
-        """(N,) the seeded sum of logits, for a seed shaped as those of the batch."""
-        logits = self(values, rows)
-        return (logits * seed.to(logits)[rows]).flatten(1).sum(dim=1)
-
     def gradients(self, values: Tensor, rows: Tensor, seed: Tensor) -> Tensor:
         """(N, ...) the gradient of the seeded sum of logits at `values`."""
         some = repeated(self.batch, rows)
@@ -187,9 +182,9 @@ def as_array(logits: Tensor) -> NDArray[np.float64]:
     return array
 
 
-def is_double(values: Any) -> bool:
+def is_double(values: Tensor) -> bool:
     """Return whether a tensor is of float64: relevance is kept so then."""
-    return bool(values.dtype == torch.float64)
+    return values.dtype == torch.float64
 
 
 def features_at(input_layer: str, encoded: Encoded) -> Features:
@@ -246,6 +241,10 @@ def explain_at_input_layer(
     encoded = passed.batch.encoded
     places = [features_at(passed.at, entry) for entry in encoded]
 
+    def width(row: int) -> int:  # of the positions that are the item's own: all but padding
+        at_pixels = passed.at == "pixels"
+        return int(np.prod(passed.start.shape[2:])) if at_pixels else encoded[row].length
+
     def take(seed: Array, _last: bool) -> SeedRelevance:
         gradients = relevance(torch.from_numpy(seed).to(passed.start.device))
         summed = sum_hidden(gradients, places[0])
@@ -254,7 +253,7 @@ def explain_at_input_layer(
         if difference is not None:
             wanted = sum_of_item(seed * difference)
             notes = [
-                completeness(method, float(positions[row, : width(passed, row)].sum()), total)
+                completeness(method, float(positions[row, : width(row)].sum()), total)
                 for row, total in enumerate(wanted.tolist())
             ]
         return SeedRelevance(positions, notes=notes, features=places)
@@ -267,13 +266,6 @@ def explain_at_input_layer(
         notes=passed.model.notes_at(passed.at),
     )
     return explain_targets(passed.batch, passed.logits, resolve, take, mark)
-
-
-def width(passed: InputLayerForward, row: int) -> int:
-    """Return how many positions of the input layer are the item's own: all but padding."""
-    if passed.at == "pixels":
-        return int(np.prod(passed.start.shape[2:]))
-    return passed.batch.encoded[row].length
 
 
 def several(passed: InputLayerForward, times: int) -> Tensor:

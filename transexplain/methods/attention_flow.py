@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from transexplain.methods.batch_explanation import (
     Array,
@@ -70,19 +69,16 @@ def explain(
         positions = np.zeros(rows.shape)
         for item, encoded in enumerate(batch.encoded):
             size = encoded.length
-            own = [_capacities(mean[item, :size, :size]) for mean in means]
+            capacities = []
+            for mean in means:
+                with_residual = mean[item, :size, :size].double().cpu().numpy() + np.eye(size)
+                capacities.append(with_residual / with_residual.sum(axis=1, keepdims=True))
             scaled = variant == "authors"
-            positions[item, :size] = _flows(own, rows[item, :size], scaled=scaled)
+            positions[item, :size] = _flows(capacities, rows[item, :size], scaled=scaled)
         mark = CommonFields(method, "attention", "score", double=maps.double)
         return explain_targets(
             batch, maps.logits, resolve, lambda _seed, _last: SeedRelevance(positions), mark
         )
-
-
-def _capacities(mean: Tensor) -> Array:
-    with_residual = mean.double().cpu().numpy() + np.eye(mean.shape[0])
-    capacities: Array = with_residual / with_residual.sum(axis=1, keepdims=True)
-    return capacities
 
 
 def _flows(layers: Sequence[Array], weights: Array, *, scaled: bool) -> Array:

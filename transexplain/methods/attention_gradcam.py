@@ -6,18 +6,16 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
     Variant,
     explain_by_maps,
-    item_by_item,
     min_max,
     only,
     padded,
 )
 from transexplain.methods.map_passes import MapMethod, Maps
 from transexplain.models.loaded_model import Batch, LoadedModel
-from transexplain.types.items import PatchGrid
 
 
 def explain(
@@ -54,16 +52,13 @@ def explain(
     recipe = MapMethod(
         key=(method, layer, variant),
         layers=only(layer),
-        compute=_as_they_are if authors else _cam,
+        compute=(lambda maps: [maps.weights[0], maps.gradients[0]]) if authors else _cam,
         gradients=True,
         reads=not authors,
+        of_item=partial(_authors, pictures=model.modality == "image") if authors else None,
+        length=padded_length,
     )
-    finish = partial(_authors, batch, length=padded_length) if authors else None
-    return explain_by_maps(model, batch, resolve, recipe, name=method, finish=finish)
-
-
-def _as_they_are(maps: Maps) -> list[Tensor]:
-    return [maps.weights[0], maps.gradients[0]]
+    return explain_by_maps(model, batch, resolve, recipe, name=method)
 
 
 def _cam(maps: Maps) -> list[Tensor]:
@@ -76,22 +71,11 @@ def _cam(maps: Maps) -> list[Tensor]:
     return [(weights * share[..., None]).mean(dim=1).clamp(min=0) * others]
 
 
-def _authors(batch: Batch, maps: Sequence[Tensor], *, length: int | None) -> Array:
-    weights, gradient = maps
-
-    def of_item(row: int, size: int) -> Tensor:
-        a, g = weights[row, :, :size, :size], gradient[row, :, :size, :size]
-        if isinstance(batch.encoded[row].features, PatchGrid):
-            a, g = a[:, :1, 1:], g[:, :1, 1:]  # for pictures over the patches alone
-            scaled = min_max(_of_heads(a, g))[0]
-        else:
-            scaled = min_max(_of_heads(a, g))[0, 1:]
-        return torch.cat([scaled.new_zeros(1), scaled])
-
-    return item_by_item(batch, length, weights.shape[-1], of_item)
-
-
-def _of_heads(weights: Tensor, gradient: Tensor) -> Tensor:
-    """(T, T) of one item's (H, T, T)."""
+def _authors(maps: Sequence[Tensor], row: int, size: int, *, pictures: bool) -> Tensor:
+    weights, gradient = (map_[row, :, :size, :size] for map_ in maps)
+    if pictures:  # over the patches alone
+        weights, gradient = weights[:, :1, 1:], gradient[:, :1, 1:]
     share = gradient.mean(dim=(1, 2), keepdim=True)
-    return (weights * share).mean(dim=0).clamp(min=0)
+    scaled = min_max((weights * share).mean(dim=0).clamp(min=0))[0]
+    scaled = scaled if pictures else scaled[1:]
+    return torch.cat([scaled.new_zeros(1), scaled])

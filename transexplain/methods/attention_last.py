@@ -1,7 +1,5 @@
 """Attention of one layer, by default the last, as an explanation: a common baseline."""
 
-from functools import partial
-
 from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
     Readout,
@@ -50,8 +48,7 @@ def explain(
         layers=only(layer),
         compute=mean_heads,
         reads=not authors and readout == "token",
+        of_item=without_first if authors else None,
+        length=padded_length,
     )
-    finish = partial(without_first, batch, length=padded_length) if authors else None
-    return explain_by_maps(
-        model, batch, resolve, recipe, name=method, readout=readout, finish=finish
-    )
+    return explain_by_maps(model, batch, resolve, recipe, name=method, readout=readout)

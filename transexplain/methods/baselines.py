@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torchvision.transforms.functional import gaussian_blur
 
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import InputLayerForward, as_array
 from transexplain.methods.batch_explanation import Array, generator_of
+from transexplain.methods.presence import black
 from transexplain.types.items import own_positions
 
 #: standard deviation of the blurred baseline, as a share of the picture's shorter side
@@ -40,7 +40,7 @@ def baseline_of(passed: InputLayerForward, baseline: str | None) -> Tensor:
     known = _TOKENS if modality == "text" else _PICTURES if modality == "image" else {}
     name = _usual(passed) if baseline is None else baseline
     if name == "zero":
-        return _zeroed(passed)
+        return torch.where(own_part(passed), torch.zeros_like(passed.start), passed.start)
     if name not in known:
         raise ConfigurationError(
             f"unknown baseline {name!r} for a model of modality {modality!r}; known: "
@@ -72,10 +72,6 @@ def own_part(passed: InputLayerForward) -> Tensor:
     return (positions < lengths[:, None])[:, :, None]
 
 
-def _zeroed(passed: InputLayerForward) -> Tensor:
-    return torch.where(own_part(passed), torch.zeros_like(passed.start), passed.start)
-
-
 def _tokens(passed: InputLayerForward) -> dict[str, int]:
     """The tokens that the model's tokenizer has, by the name of their baseline."""
     tokenizer = getattr(passed.model.encoder, "tokenizer", None)
@@ -104,24 +100,6 @@ def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:
     return ids.masked_fill(masks, tokens[baseline])
 
 
-def _mean(passed: InputLayerForward) -> Tensor:
-    pixels: Tensor = passed.batch.inputs["pixel_values"]
-    return torch.zeros_like(pixels)
-
-
-def _black(passed: InputLayerForward) -> Tensor:
-    pixels: Tensor = passed.batch.inputs["pixel_values"]
-    transform = getattr(passed.model.encoder, "transform", None)
-    if transform is None:
-        raise ConfigurationError(
-            "baseline='black' needs to know what black is, and this model was wrapped without a "
-            "transform: pass transform= to wrap, or use baseline='mean' or 'blur'"
-        )
-    size = (pixels.shape[3], pixels.shape[2])
-    black: Tensor = transform(Image.new("RGB", size, (0, 0, 0)))
-    return black.to(pixels).expand_as(pixels)
-
-
 def _blurred(passed: InputLayerForward) -> Tensor:
     pixels: Tensor = passed.batch.inputs["pixel_values"]
     side = min(pixels.shape[2:])
@@ -132,8 +110,8 @@ def _blurred(passed: InputLayerForward) -> Tensor:
 
 
 _PICTURES: dict[str, Callable[[InputLayerForward], Tensor]] = {
-    "mean": _mean,
-    "black": _black,
+    "mean": lambda passed: torch.zeros_like(passed.batch.inputs["pixel_values"]),
+    "black": lambda passed: black(passed.model, passed.batch.inputs["pixel_values"]),
     "blur": _blurred,
 }
 
@@ -155,7 +133,9 @@ class Noise:
         start = self.passed.start
         out = torch.zeros((len(rows), *start.shape[1:]), dtype=torch.float64)
         for place, row in enumerate(rows.tolist()):
-            own = self._own(out[place], row)
+            own = out[place]
+            if self.passed.at != "pixels":
+                own = own[: self.passed.batch.encoded[row].length]
             own.copy_(torch.randn(own.shape, generator=self.generators[row], dtype=torch.float64))
         return out.to(start)
 
@@ -167,13 +147,6 @@ class Noise:
             for row in rows.tolist()
         ]
         return torch.cat(drawn).to(start).view(-1, *[1] * (start.dim() - 1))
-
-    def _own(self, input_layer: Tensor, row: int) -> Tensor:
-        return (
-            input_layer
-            if self.passed.at == "pixels"
-            else input_layer[: self.passed.batch.encoded[row].length]
-        )
 
 
 def value_range(passed: InputLayerForward) -> Tensor:

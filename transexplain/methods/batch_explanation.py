@@ -136,7 +136,7 @@ def explain_targets(
         )
         numbers.append((kept, taken.ledgers or ()))
         makers.append(
-            partial(_record_of, batch.encoded, row_targets, taken, kept, explained_logits, mark)
+            partial(_record, batch.encoded, row_targets, taken, kept, explained_logits, mark)
         )
     finite = partial(_all_finite, logits, numbers)
     return BatchExplanation(logits, Records(len(batch.encoded), makers, finite))
@@ -157,42 +157,18 @@ def is_finite(ledger: Ledger) -> bool:
     return isfinite(ledger.total) and isfinite(ledger.magnitude)
 
 
-def _record_of(
-    encoded: Sequence[Encoded],
-    targets: Sequence[ResolvedTarget | None],
-    seed_relevance: SeedRelevance,
-    kept: NDArray[np.floating[Any]],
-    logits: Array,
-    mark: CommonFields,
-    row: int,
-) -> Attribution | None:
-    """The record of one row of a batch (B,) for its target; None where it has none."""
-    if (target := targets[row]) is None:
-        return None
-    return _record(encoded[row], target, seed_relevance, row, kept[row], float(logits[row]), mark)
-
-
 def seed_of(targets: Sequence[ResolvedTarget | None], shape: tuple[int, ...]) -> Array:
     """The coefficient of every logit in what is explained; 0 where nothing is.
 
     `shape` is that of the logits: (B, C), or (B, P, C) where targets say at which positions.
     """
     seed = np.zeros(shape)
-    given = [
-        (row, *place, index, coefficient)
-        for row, target in enumerate(targets)
-        if target is not None
-        for place, (index, coefficient) in zip(_places(target), target.coefficients, strict=True)
-    ]
-    if given:
-        *indices, coefficients = map(list, zip(*given, strict=True))
-        np.add.at(seed, tuple(indices), coefficients)
+    for row, target in enumerate(targets):
+        for number, (index, coefficient) in enumerate(target.coefficients if target else ()):
+            # no position where an item has one row of logits
+            place = target.positions[number : number + 1] if target else ()
+            seed[(row, *place, index)] += coefficient
     return seed
-
-
-def _places(target: ResolvedTarget) -> Sequence[tuple[int, ...]]:
-    """The output position of each coefficient's logit, empty where an item has one row of them."""
-    return [(position,) for position in target.positions] or [()] * len(target.coefficients)
 
 
 def sum_of_item(values: Array) -> Array:
@@ -228,17 +204,23 @@ def parts(width: int, places: Sequence[Features]) -> tuple[NDArray[np.bool_], ND
 
 
 def _record(
-    encoded: Encoded,
-    target: ResolvedTarget,
+    items: Sequence[Encoded],
+    targets: Sequence[ResolvedTarget | None],
     seed_relevance: SeedRelevance,
-    row: int,
     kept: NDArray[np.floating[Any]],
-    logit: float,
+    logits: Array,
     mark: CommonFields,
-) -> Attribution:
-    """One item's record; `kept` (T,) is its relevance in the precision of the record."""
+    row: int,
+) -> Attribution | None:
+    """The record of one row of a batch (B,) for its target; None where it has none.
+
+    `kept` (B, T) is the relevance in the precision of the record.
+    """
+    encoded, target = items[row], targets[row]
+    if target is None:
+        return None
     features = encoded.features if seed_relevance.features is None else seed_relevance.features[row]
-    relevance, prefix = split(kept, features)
+    relevance, prefix = split(kept[row], features)
     if prefix:  # in full precision
         prefix = split(seed_relevance.positions[row], features)[1]
     notes = seed_relevance.notes[row] if seed_relevance.notes else ()
@@ -249,7 +231,7 @@ def _record(
         rank=target.rank,
         class_index=target.class_index,
         class_name=target.class_name,
-        logit=logit,
+        logit=float(logits[row]),
         relevance=relevance.copy(),  # not a view of the whole batch
         unit=mark.unit,
         at=mark.at,

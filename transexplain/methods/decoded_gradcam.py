@@ -17,7 +17,6 @@ norm of its own applies it before the head, as in pretraining. At the embeddings
 0) positions are tokens, so saliency is given as it is: plain Grad-CAM.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import torch
@@ -80,15 +79,16 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     _check(model, tau, among)
     layers, gradient_of = layers_with(model, batch, weights)
     index = layers.index(layer)
-    decoded = None
-    if index != EMBEDDINGS:
-        decoded = _Decoded(layers, lm_head(model, head), index, among, tau)
+    words: LMHead | None = None if index == EMBEDDINGS else lm_head(model, head)
+    decoded: list[tuple[Tensor, Tensor]] = []  # once for all targets
 
     def take(seed: Array, last: bool) -> SeedRelevance:
         gradient = gradient_of(index, torch.from_numpy(seed), last=last)
         scores = class_activation(layers, index, gradient, weights=weights)
-        saliency = scores.clamp(min=0)
-        positions = saliency if decoded is None else decoded.positions(saliency)
+        positions = scores.clamp(min=0)
+        if words is not None:
+            decoded[:] = decoded or _decoded(layers, words, index, among, tau)
+            positions = _of_tokens(positions, decoded)
         notes = layer_notes(batch, gradient, scores, index)
         return SeedRelevance(positions.cpu().numpy(), notes=notes)
 
@@ -113,50 +113,38 @@ def _check(model: LoadedModel, tau: int | None, among: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Decoded:
-    """What the hidden vectors of one layer decode to, among the tokens of their own item."""
+def _decoded(
+    layers: Layers, head: LMHead, layer: int, among: Among, tau: int | None
+) -> list[tuple[Tensor, Tensor]]:
+    """Per item: what its n positions give to its T tokens (n, T) float64; their tokens (n,).
 
-    layers: Layers
-    head: LMHead
-    layer: int
-    among: Among
-    tau: int | None
-    _contributions: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    One item at a time: (n, V) numbers are held, whatever the size of the batch.
+    """
+    batch = layers.batch
+    ids = batch.inputs[layers.model.caller.main]
+    hidden = layers.closed(layer).to(ids.device)
+    maps = []
+    for row, length in enumerate(batch.lengths.tolist()):
+        logits = head(hidden[row : row + 1, :length])[0]
+        own = ids[row, :length]
+        tokens = torch.tensor(sorted(set(own.tolist())), device=own.device)
+        within = logits[:, tokens].double()
+        # half precision would lose the sum over a vocabulary
+        every = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        entries = within if among == "text" else every
+        likely = (within - entries.logsumexp(dim=-1, keepdim=True)).exp()
+        maps.append((highest(likely, tau), torch.searchsorted(tokens, own)))
+    return maps
 
-    def positions(self, saliency: Tensor) -> Tensor:
-        """(B, T) scores of the input tokens for the `saliency` (B, T) of positions."""
-        if not self._contributions:  # once for all targets
-            self._contributions.extend(self._decode())
-        saliency = saliency.to(self._contributions[0][0].device)
-        scores = torch.zeros_like(saliency)
-        for row, (contribution, token) in enumerate(self._contributions):
-            length = len(token)
-            of_tokens = saliency[row, :length] @ contribution
-            scores[row, :length] = (of_tokens / token.bincount())[token]
-        return scores
 
-    def _decode(self) -> list[tuple[Tensor, Tensor]]:
-        """Per item: what its n positions give to its T tokens (n, T) float64; their tokens (n,).
-
-        One item at a time: (n, V) numbers are held, whatever the size of the batch.
-        """
-        batch = self.layers.batch
-        ids = batch.inputs[self.layers.model.caller.main]
-        hidden = self.layers.closed(self.layer).to(ids.device)
-        maps = []
-        for row, length in enumerate(batch.lengths.tolist()):
-            logits = self.head(hidden[row : row + 1, :length])[0]
-            own = ids[row, :length]
-            tokens = torch.tensor(sorted(set(own.tolist())), device=own.device)
-            token = torch.searchsorted(tokens, own)
-            within = logits[:, tokens].double()
-            # half precision would lose the sum over a vocabulary
-            every = logits.to(torch.promote_types(logits.dtype, torch.float32))
-            entries = within if self.among == "text" else every
-            likely = (within - entries.logsumexp(dim=-1, keepdim=True)).exp()
-            maps.append((highest(likely, self.tau), token))
-        return maps
+def _of_tokens(saliency: Tensor, decoded: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """(B, T) scores of the input tokens for the `saliency` (B, T) of positions."""
+    saliency = saliency.to(decoded[0][0].device)
+    scores = torch.zeros_like(saliency)
+    for row, (contribution, token) in enumerate(decoded):
+        of_tokens = saliency[row, : len(token)] @ contribution
+        scores[row, : len(token)] = (of_tokens / token.bincount())[token]
+    return scores
 
 
 def highest(contribution: Tensor, tau: int | None) -> Tensor:

@@ -66,7 +66,13 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         logits = np.concatenate([as_array(passed(there, rows)) for rows, there in around])
 
     def relevance(target: Tensor) -> Tensor:
-        return _summed(around, logits, target, method) / references
+        begin, total = 0, torch.zeros_like(passed.start, dtype=torch.float64)
+        for rows, reference in around:
+            end = begin + len(rows)
+            passes = _checked(passed, rows, reference, logits[begin:end], method)
+            add_rows(total, rows, passes.relevance(target[rows]))
+            begin = end
+        return total / references
 
     difference = passed.logits - logits.reshape(references, *passed.logits.shape).mean(axis=0)
     return explain_at_input_layer(passed, resolve, relevance, method=method, difference=difference)
@@ -91,18 +97,6 @@ class _Around:
             own, noisy = rows[part], torch.arange(part.start, part.stop) >= items
             away = like_rows(noisy, self.passed) * deviation[own] * noise.normal(own)
             yield own, self.base[own] + away
-
-
-def _summed(around: _Around, logits: Array, target: Tensor, method: str) -> Tensor:
-    """(B, ...) relevance, summed over the references, whose logits are (N, C)."""
-    passed, begin = around.passed, 0
-    total = torch.zeros_like(passed.start, dtype=torch.float64)
-    for rows, reference in around:
-        end = begin + len(rows)
-        passes = _checked(passed, rows, reference, logits[begin:end], method)
-        add_rows(total, rows, passes.relevance(target[rows]))
-        begin = end
-    return total
 
 
 def _checked(

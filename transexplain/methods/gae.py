@@ -5,11 +5,10 @@ from functools import partial
 
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
     Variant,
     explain_by_maps,
-    item_by_item,
     layers_from,
     padded,
 )
@@ -50,9 +49,10 @@ def explain(
         compute=_means if authors else _product,
         gradients=True,
         reads=not authors,
+        of_item=_authors if authors else None,
+        length=padded_length,
     )
-    finish = partial(_authors, batch, length=padded_length) if authors else None
-    return explain_by_maps(model, batch, resolve, recipe, name=method, finish=finish)
+    return explain_by_maps(model, batch, resolve, recipe, name=method)
 
 
 def _means(maps: Maps) -> list[Tensor]:
@@ -78,10 +78,7 @@ def accumulated(layers: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _authors(batch: Batch, layers: Sequence[Tensor], *, length: int | None) -> Array:
-    def of_item(row: int, size: int) -> Tensor:
-        authors = accumulated([layer[row, :size, :size] for layer in layers])[0].clone()
-        authors[0] += 1
-        return authors
-
-    return item_by_item(batch, length, layers[0].shape[-1], of_item)
+def _authors(layers: Sequence[Tensor], row: int, size: int) -> Tensor:
+    first = accumulated([layer[row, :size, :size] for layer in layers])[0].clone()
+    first[0] += 1
+    return first

@@ -24,8 +24,6 @@ from transexplain.types.items import Unit
 #: `token`: the row of the position that the classifier reads; `all`: the sum over all rows
 Readout = Literal["token", "all"]
 Variant = Literal["paper", "authors"]
-#: row of the batch, and its length with padding -> (T,)
-OfItem = Callable[[int, int], Tensor]
 
 
 def mean_heads(maps: Maps) -> list[Tensor]:
@@ -70,7 +68,7 @@ def read(matrix: Tensor, rows: Tensor) -> Array:
 def rows_of(maps: GlobalMaps, readout: str) -> Tensor:
     """(B, T) the weight of every row, by a readout; raises ConfigurationError, EngineError."""
     if readout == "all":
-        return maps.positions.own
+        return maps.own
     if readout != "token":
         raise ConfigurationError(f"readout is 'token' or 'all', not {readout!r}")
     return maps.rows_read()
@@ -85,7 +83,6 @@ def explain_by_maps(
     name: str,
     unit: Unit = "score",
     readout: Readout = "token",
-    finish: Callable[[Sequence[Tensor]], Array] | None = None,
 ) -> BatchExplanation:
     """Explain every item of a batch by a method of attention maps.
 
@@ -93,8 +90,7 @@ def explain_by_maps(
         model, batch, resolve: of every method; see `batch_explanation`.
         method: what is computed of the maps.
         name, unit: what is recorded of every attribution.
-        readout: which rows of the first result (B, T, T) are the relevance.
-        finish: results -> relevance (B, T), in place of a readout.
+        readout: which rows of the first result (B, T, T) are the relevance, without `of_item`.
 
     Raises:
         ConfigurationError: a layer or a readout that does not exist.
@@ -102,14 +98,18 @@ def explain_by_maps(
             classifier pools its positions.
     """
     with global_maps(model, batch, method) as maps:
-        rows = None if finish is not None else rows_of(maps, readout)
+        rows = rows_of(maps, readout) if method.of_item is None else None
 
         def take(seed: Array, last: bool) -> SeedRelevance:
             results = maps.results(seed, last=last)
-            if finish is not None:
-                return SeedRelevance(finish(results))
-            assert rows is not None
-            return SeedRelevance(read(results[0], rows))
+            if rows is not None:
+                return SeedRelevance(read(results[0], rows))
+            assert method.of_item is not None
+            positions = np.zeros((len(batch.encoded), results[0].shape[-1]))
+            for row, encoded in enumerate(batch.encoded):
+                size = encoded.length if method.length is None else method.length
+                positions[row, :size] = method.of_item(results, row, size).double().cpu().numpy()
+            return SeedRelevance(positions)
 
         mark = CommonFields(name, "attention", unit, double=maps.double)
         if method.gradients or method.rules is not None:
@@ -140,26 +140,11 @@ def padded(model: LoadedModel, batch: Batch, length: int | None, variant: str) -
     return model.encoder.widened(batch, length)
 
 
-def item_by_item(batch: Batch, length: int | None, width: int, compute: OfItem) -> Array:
-    """(B, T) from one computation for each item at its own length, or at `length`."""
-    relevance = np.zeros((len(batch.encoded), width))
-    for row, encoded in enumerate(batch.encoded):
-        size = encoded.length if length is None else length
-        values = compute(row, size).double().cpu().numpy()
-        relevance[row, :size] = values
-    return relevance
-
-
-def without_first(batch: Batch, means: Sequence[Tensor], *, length: int | None) -> Array:
-    """(B, T) the first row of one map (B, T, T), its first entry 0: the authors' readout."""
-    (mean,) = means
-
-    def of_item(row: int, size: int) -> Tensor:
-        row_mean = mean[row, 0, :size].clone()
-        row_mean[0] = 0
-        return row_mean
-
-    return item_by_item(batch, length, mean.shape[-1], of_item)
+def without_first(means: Sequence[Tensor], row: int, size: int) -> Tensor:
+    """(T,) the first row of one map (B, T, T), its first entry 0: the authors' readout."""
+    first = means[0][row, 0, :size].clone()
+    first[0] = 0
+    return first
 
 
 def min_max(values: Tensor) -> Tensor:

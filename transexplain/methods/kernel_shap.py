@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from functools import partial
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from transexplain.methods.batch_explanation import Array, BatchExplanation, Reso
 from transexplain.methods.method_table import default_samples
 from transexplain.methods.presence import (
     Baseline,
-    Estimate,
+    ItemEstimate,
     Masks,
     Over,
     Presence,
@@ -51,35 +51,30 @@ def explain(
     """
     if samples is not None:
         check_count("samples", samples)
-    estimator = partial(_estimates, samples=samples, seed=seed, purpose=method)
+
+    def estimates(presence: Presence) -> Iterator[ItemEstimate]:
+        features = presence.features
+        for items in presence.groups((samples or default_samples(max(features))) + 1):
+            chosen = [
+                coalitions(
+                    features[row],
+                    samples or default_samples(features[row]),
+                    generator_of(seed, presence.batch.encoded[row].item.id, method),
+                )
+                for row in items
+            ]
+            masks_and_nothing = [np.insert(masks, 0, False, axis=0) for masks, _ in chosen]
+            for row, (masks, kernel), answer in zip(
+                items, chosen, presence.logits_of(items, masks_and_nothing), strict=True
+            ):
+                nothing = answer[0]
+                total = presence.logits[row] - nothing
+                weights, certain = regression(masks, answer[1:] - nothing, kernel, total)
+                yield ItemEstimate(weights, nothing, "" if certain else _FEW)
+
     return explain_presence(
-        model, batch, resolve, estimator, method=method, baseline=baseline, over=over
+        model, batch, resolve, estimates, method=method, baseline=baseline, over=over
     )
-
-
-def _estimates(
-    presence: Presence, *, samples: int | None, seed: int, purpose: str
-) -> list[Estimate]:
-    estimates: list[Estimate] = []
-    features = presence.features
-    for items in presence.groups((samples or default_samples(max(features))) + 1):
-        chosen = [
-            coalitions(
-                features[row],
-                samples or default_samples(features[row]),
-                generator_of(seed, presence.batch.encoded[row].item.id, purpose),
-            )
-            for row in items
-        ]
-        masks_and_nothing = [np.insert(masks, 0, False, axis=0) for masks, _ in chosen]
-        for row, (masks, kernel), answer in zip(
-            items, chosen, presence.logits_of(items, masks_and_nothing), strict=True
-        ):
-            nothing = answer[0]
-            total = presence.logits[row] - nothing
-            weights, certain = regression(masks, answer[1:] - nothing, kernel, total)
-            estimates.append(Estimate(weights, nothing, "" if certain else _FEW))
-    return estimates
 
 
 _FEW = "too few samples for one answer: of all regressions that fit, the evenest was taken"
@@ -94,7 +89,7 @@ def coalitions(features: int, samples: int, generator: torch.Generator) -> tuple
     size, left = 1, samples
     masses = _masses(features)
     while masses:
-        whole = _count(features, size)
+        whole = math.comb(features, size) * (1 if 2 * size == features else 2)
         if left * masses[0] < whole * sum(masses):
             drawn = _drawn(features, size, left, generator)
             each = np.full(len(drawn), sum(masses) / max(1, len(drawn)))
@@ -112,10 +107,6 @@ def _masses(features: int) -> list[float]:
         (features - 1) / (size * (features - size)) * (1 if 2 * size == features else 2)
         for size in range(1, features // 2 + 1)
     ]
-
-
-def _count(features: int, size: int) -> int:
-    return math.comb(features, size) * (1 if 2 * size == features else 2)
 
 
 def _all_of(features: int, size: int) -> Masks:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from transexplain.engine.composites import composite
-from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.propagate import Propagation, propagate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import as_array, is_double
@@ -34,9 +33,9 @@ from transexplain.methods.batch_explanation import (
 )
 from transexplain.models.hidden_states import (
     EMBEDDINGS,
+    ForwardTaps,
     LayerName,
     Layers,
-    Taps,
     named,
     run_layers,
 )
@@ -109,12 +108,9 @@ def layers_with(
         return layers, layers.gradient
     passed: list[Propagation] = []
 
-    def run(forward: Callable[[Taps], Tensor]) -> Tensor:
-        def tapped(taps: RelevanceMode) -> Tensor:
-            return forward(taps)
-
+    def run(forward: Callable[[ForwardTaps], Tensor]) -> Tensor:
         items = len(batch.encoded)
-        passed.append(propagate(tapped, composite("lrp"), items, module=model.module))
+        passed.append(propagate(forward, composite("lrp"), items, module=model.module))
         return passed[0].logits
 
     layers = run_layers(model, batch, run)

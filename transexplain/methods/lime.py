@@ -1,7 +1,6 @@
 """LIME: the coefficients of a linear model fitted around the item."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve, generator_of
 from transexplain.methods.presence import (
     Baseline,
-    Estimate,
+    ItemEstimate,
     Masks,
     Over,
     Presence,
@@ -55,38 +54,25 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         raise ConfigurationError(
             f"kernel_width is above 0 and ridge at least 0, not {kernel_width} and {ridge}"
         )
-    fit = partial(_fit, kernel_width=kernel_width, ridge=ridge)
-    estimator = partial(_estimates, fit=fit, samples=samples, seed=seed, purpose=method)
+
+    def estimates(presence: Presence) -> Iterator[ItemEstimate]:
+        for items in presence.groups(samples + 1):
+            masks = [
+                neighbours(
+                    presence.features[row],
+                    samples,
+                    generator_of(seed, presence.batch.encoded[row].item.id, method),
+                )
+                for row in items
+            ]
+            for present, logits in zip(masks, presence.logits_of(items, masks), strict=True):
+                near = nearness(present, kernel_width)
+                slopes, certain = regression(present, logits, near, ridge)
+                yield ItemEstimate(slopes, note="" if certain else _FEW)
+
     return explain_presence(
-        model, batch, resolve, estimator, method=method, baseline=baseline, over=over
+        model, batch, resolve, estimates, method=method, baseline=baseline, over=over
     )
-
-
-def _estimates(
-    presence: Presence,
-    *,
-    fit: Callable[[Masks, Array], Estimate],
-    samples: int,
-    seed: int,
-    purpose: str,
-) -> list[Estimate]:
-    estimates: list[Estimate] = []
-    for items in presence.groups(samples + 1):
-        masks = [
-            neighbours(
-                presence.features[row],
-                samples,
-                generator_of(seed, presence.batch.encoded[row].item.id, purpose),
-            )
-            for row in items
-        ]
-        estimates += map(fit, masks, presence.logits_of(items, masks))
-    return estimates
-
-
-def _fit(masks: Masks, logits: Array, *, kernel_width: float, ridge: float) -> Estimate:
-    slopes, certain = regression(masks, logits, nearness(masks, kernel_width), ridge)
-    return Estimate(slopes, note="" if certain else _FEW)
 
 
 _FEW = "too few samples for one answer: of all regressions that fit, the smallest was taken"

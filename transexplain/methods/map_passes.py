@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,29 +18,9 @@ from transexplain.engine.propagate import Propagation, propagate
 from transexplain.engine.replay import TensorFunction
 from transexplain.engine.traced import Begun
 from transexplain.errors import EngineError
-from transexplain.methods.at_input_layer import as_array, filled, in_bucket, steps_of
-from transexplain.methods.batch_explanation import (
-    Array,
-    parts,
-)
+from transexplain.methods.at_input_layer import as_array, filled, in_bucket, is_double, steps_of
+from transexplain.methods.batch_explanation import Array, parts
 from transexplain.models.loaded_model import Batch, LoadedModel
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Positions:
-    """Which positions of a padded batch are an item's own, and which of these are special."""
-
-    own: Tensor  #: (B, T) bool
-    special: Tensor  #: (B, T) bool
-
-    @classmethod
-    def of(cls, batch: Batch, width: int, device: torch.device) -> "Positions":
-        """Of B items padded to `width` positions."""
-        inputs, special = parts(width, [encoded.features for encoded in batch.encoded])
-        for row, encoded in enumerate(batch.encoded):
-            special[row, encoded.length :] = False
-        own = torch.from_numpy(inputs | special).to(device)
-        return cls(own, torch.from_numpy(special).to(device))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,21 +43,9 @@ class MapMethod:
     gradients: bool = False  #: whether it needs the gradient of the maps
     rules: Composite | None = None  #: of the relevance of the maps, where it needs that
     reads: bool = True  #: whether it needs the rows that the classifier reads
-
-
-class MapPasses(Protocol):
-    """The passes over one batch that a method of attention maps needs: eager or replayed."""
-
-    @property
-    def logits(self) -> Tensor:
-        """(B, C)."""
-
-    @property
-    def reached(self) -> Tensor:
-        """(B, T) which rows of the last map the classifier reads."""
-
-    def results(self, seed: Tensor, *, last: bool) -> Sequence[Tensor]:
-        """Return what the method computes for seeds (B, C); `last` frees the graph."""
+    #: results, the row of an item and its length -> its relevance (T,), in place of a readout
+    of_item: Callable[[Sequence[Tensor], int, int], Tensor] | None = None
+    length: int | None = None  #: of every item for `of_item`; None: its own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,17 +78,19 @@ class _EagerPasses:
 
     @property
     def logits(self) -> Tensor:
+        """(B, C)."""
         return self.passed.logits
 
     @property
     def reached(self) -> Tensor:
-        """They are found by the gradient, which reaches no others."""
+        """(B, T) which rows of the last map are read: the gradient reaches no others."""
         items, classes = self.logits.shape
         seed = torch.arange(1.0, classes + 1).expand(items, -1)
         (gradient,) = self._at(self.passed.maps[-1:], self.passed.gradients, seed, last=False)
         return gradient.abs().sum(dim=(1, 3)).ne(0)
 
     def results(self, seed: Tensor, *, last: bool) -> Sequence[Tensor]:
+        """What the method computes for seeds (B, C); `last` frees the graph."""
         chosen = self.method.layers(len(self.passed.maps))
         maps = [self.passed.maps[layer] for layer in chosen]
         relevance: list[Tensor] = []
@@ -175,9 +145,10 @@ class _ReplayedPasses:
 class GlobalMaps:
     """A method of attention maps on one batch."""
 
-    passes: MapPasses
+    passes: _EagerPasses | _ReplayedPasses
     logits: Array  #: (B, C)
-    positions: Positions
+    own: Tensor  #: (B, T) bool, which positions are an item's own
+    special: Tensor  #: (B, T) bool, which of these are special
     double: bool  #: whether the model computes in float64
 
     def results(self, seed: Array, *, last: bool) -> Sequence[Tensor]:
@@ -185,8 +156,21 @@ class GlobalMaps:
         return self.passes.results(torch.from_numpy(seed), last=last)
 
     def rows_read(self) -> Tensor:
-        """(B, T) the rows of the last map that the classifier reads; see `shares_of_rows`."""
-        return shares_of_rows(self.passes.reached, self.positions)
+        """(B, T) equal shares of the rows of the last map that the classifier reads.
+
+        Several rows are taken where all of them are special (a class and a distillation token).
+        Raises EngineError where the classifier reads more, as after mean pooling.
+        """
+        reached = self.passes.reached & self.own
+        several = reached.sum(dim=1) > 1
+        if bool((several & (reached & ~self.special).any(dim=1)).any()):
+            read = int(reached.sum(dim=1).max())
+            raise EngineError(
+                f"the classifier reads {read} positions of the last block (it pools them), so no "
+                "row of an attention map belongs to it alone. Use readout='all' (the sum over all "
+                "rows) where the method has it, or a method that needs no map, such as lrp"
+            )
+        return reached / reached.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 @contextmanager
@@ -197,17 +181,24 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
     """
     batch, rows = in_bucket(model, batch)
     whole, items = filled(batch, rows), len(batch.encoded)
-    found = Positions.of(whole, width_of(whole), whole.lengths.device)
-    work = _recurring(model, whole, method, found.own)
-    positions = Positions(found.own[:items], found.special[:items])
+    inputs, special = parts(width_of(whole), [encoded.features for encoded in whole.encoded])
+    for row, encoded in enumerate(whole.encoded):
+        special[row, encoded.length :] = False
+    of_whole = torch.from_numpy(inputs | special).to(whole.lengths.device)
+    work, own = _recurring(model, whole, method, of_whole), of_whole[:items]
     with steps_of(model).begun(work) as begun:
-        passes: MapPasses
+        passes: _EagerPasses | _ReplayedPasses
         if begun is None:
-            passes = _EagerPasses.of(model, batch, method, positions.own)
+            passes = _EagerPasses.of(model, batch, method, own)
         else:
             passes = _ReplayedPasses(begun, items, work.examples[-1].shape[0])
-        double = passes.logits.dtype == torch.float64
-        yield GlobalMaps(passes, as_array(passes.logits), positions, double)
+        yield GlobalMaps(
+            passes,
+            as_array(passes.logits),
+            own,
+            torch.from_numpy(special[:items]).to(own.device),
+            is_double(passes.logits),
+        )
 
 
 def _recurring(model: LoadedModel, batch: Batch, method: MapMethod, own: Tensor) -> TensorFunction:
@@ -227,24 +218,6 @@ def _recurring(model: LoadedModel, batch: Batch, method: MapMethod, own: Tensor)
         module=model.module,
         at=("attention maps", method.key, *names),
     )
-
-
-def shares_of_rows(reached: Tensor, positions: Positions) -> Tensor:
-    """(B, T) equal shares of the rows of the last map that the classifier reads, (B, T) bool.
-
-    Several rows are taken where all of them are special (a class and a distillation token).
-    Raises EngineError where the classifier reads more, as after mean pooling.
-    """
-    reached = reached & positions.own
-    several = reached.sum(dim=1) > 1
-    if bool((several & (reached & ~positions.special).any(dim=1)).any()):
-        read = int(reached.sum(dim=1).max())
-        raise EngineError(
-            f"the classifier reads {read} positions of the last block (it pools them), so no row "
-            "of an attention map belongs to it alone. Use readout='all' (the sum over all rows) "
-            "where the method has it, or a method that needs no map, such as lrp"
-        )
-    return reached / reached.sum(dim=1, keepdim=True).clamp(min=1)
 
 
 def width_of(batch: Batch) -> int:

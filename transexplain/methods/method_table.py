@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.learned_facts import read_facts
+from transexplain.registry import load
 from transexplain.types.items import Unit
 from transexplain.types.plans import Modality
 
@@ -33,19 +33,16 @@ class Cost:
 
 def one_backward(params: Parameters, positions: int) -> Cost:
     """One forward, and one backward for each target."""
-    del params, positions
     return Cost()
 
 
 def no_backward(params: Parameters, positions: int) -> Cost:
     """One forward, whatever the targets."""
-    del params, positions
     return Cost(target_backwards=0)
 
 
 def relevance_and_gradient(params: Parameters, positions: int) -> Cost:
     """A forward in relevance form and a plain one, and a backward of each for each target."""
-    del positions
     return Cost(forwards=2, target_backwards=1 + bool(params["gradient"]))
 
 
@@ -61,6 +58,8 @@ class MethodFacts:
     at_positions: bool = False  #: explains logits at positions, too
     modalities: tuple[Modality, ...] = ("text", "image", "nodes")
     files: tuple[str, ...] = ()  #: parameters that name a file or folder
+    #: learned from another method: what reads the facts of the file in parameter `explainer`
+    facts: str | None = None
     #: an optional package that the method needs, and the extra of this project that installs it
     needs: tuple[str, str] | None = None
     #: all parameters (defaults filled in) and T -> what it costs
@@ -69,31 +68,26 @@ class MethodFacts:
 
 def saliency(params: Parameters, positions: int) -> Cost:
     """A forward for the logits; a forward and a backward for each target."""
-    del params, positions
     return Cost(target_forwards=1)
 
 
 def smoothgrad(params: Parameters, positions: int) -> Cost:
     """A forward for the logits; for a target a pass for every noisy copy."""
-    del positions
     return _passes(params["samples"], forwards=1)
 
 
 def integrated_gradients(params: Parameters, positions: int) -> Cost:
     """Forwards for the logits of item and baseline; for a target a pass for every step."""
-    del positions
     return _passes(params["steps"], forwards=2 + _reading(params))
 
 
 def gradient_shap(params: Parameters, positions: int) -> Cost:
     """A forward for the logits; for a target a pass for every sample."""
-    del positions
     return _passes(params["samples"], forwards=1 + _reading(params))
 
 
 def deeplift_shap(params: Parameters, positions: int) -> Cost:
     """Forwards for the logits of item and references; for a target both run once more."""
-    del positions
     references = params["references"]
     return Cost(
         forwards=1 + references + _reading(params),
@@ -119,7 +113,6 @@ def occlusion(params: Parameters, positions: int) -> Cost:
 
 def lime(params: Parameters, positions: int) -> Cost:
     """Everything present, and one pass for each neighbour."""
-    del positions
     return Cost(forwards=1 + params["samples"], target_backwards=0)
 
 
@@ -140,10 +133,12 @@ def default_samples(features: int) -> int:
     return max(512, 25 * features)
 
 
+_LEARNED_FACTS = "transexplain.extras.learned.learned_facts:read_facts"
+
+
 def learned(params: Parameters, positions: int) -> Cost:
     """One forward and the explainer's own operations, whatever the targets."""
-    del positions
-    return Cost(forwards=read_facts(explainer_of(params)).forwards, target_backwards=0)
+    return Cost(forwards=load(_LEARNED_FACTS)(explainer_of(params)).forwards, target_backwards=0)
 
 
 def explainer_of(params: Parameters) -> str:
@@ -177,7 +172,7 @@ _RELEVANCE = {
         reads_target="weakly",
     ),
     "full-lrp": MethodFacts(
-        place="transexplain.methods.full_lrp:explain",
+        place="transexplain.methods.relevance:explain_full",
         source="the baseline LRP of Chefer et al. 2021a, section 4",
         unit="unit_relevance",
         reads_target="weakly",
@@ -322,10 +317,11 @@ LAYER = {
 
 LEARNED = {
     "learned": MethodFacts(
-        place="transexplain.methods.learned_explainer:explain",
+        place="transexplain.extras.learned.learned_explainer:explain",
         source="TransExplain, section 4; the form of the explainer is ours",
         modalities=("text", "image"),
         files=("explainer",),
+        facts=_LEARNED_FACTS,
         cost=learned,
     ),
 }

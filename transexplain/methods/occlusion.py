@@ -11,7 +11,7 @@ from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
 from transexplain.methods.presence import (
     Baseline,
-    Estimate,
+    ItemEstimate,
     Masks,
     Over,
     Presence,
@@ -66,7 +66,11 @@ def windows(shape: tuple[int, ...], window: int, stride: int) -> Masks:
 
     The last window along a side may be smaller, one larger than the side is cut to it.
     """
-    lines = [_along(side, window, stride) for side in shape]
+    lines: list[Masks] = []
+    for side in shape:
+        begins = stride * np.arange(-(-max(0, side - window) // stride) + 1)[:, None]
+        places = np.arange(side)[None]
+        lines.append((places >= begins) & (places < begins + window))
     if len(lines) == 1:
         return lines[0]
     down, across = lines
@@ -74,21 +78,14 @@ def windows(shape: tuple[int, ...], window: int, stride: int) -> Masks:
     return squares.reshape(len(down) * len(across), -1)
 
 
-def _along(side: int, window: int, stride: int) -> Masks:
-    begins = stride * np.arange(-(-max(0, side - window) // stride) + 1)[:, None]
-    places = np.arange(side)[None]
-    covered: Masks = (places >= begins) & (places < begins + window)
-    return covered
-
-
-def _estimates(presence: Presence, *, window: int, stride: int) -> list[Estimate]:
+def _estimates(presence: Presence, *, window: int, stride: int) -> list[ItemEstimate]:
     covered = [windows(presence.shape(row), window, stride) for row in range(len(presence.owners))]
     falls = _falls(presence, covered)
     estimates = []
     for row, over in enumerate(covered):
         fall = falls[row, :, : len(over)].T
         counts = np.maximum(over.sum(axis=0), 1)
-        estimates.append(Estimate(over.T.astype(float) @ fall / counts[:, None]))
+        estimates.append(ItemEstimate(over.T.astype(float) @ fall / counts[:, None]))
     return estimates
 
 

@@ -15,7 +15,6 @@ from transexplain.methods.global_maps import (
 from transexplain.methods.map_passes import MapMethod, Maps
 from transexplain.methods.relevance import chefer_rules
 from transexplain.models.loaded_model import Batch, LoadedModel
-from transexplain.types.items import Unit
 
 
 def explain(
@@ -58,10 +57,12 @@ def explain(
         gradients=gradient,
         rules=rules,
         reads=not authors,
+        of_item=without_first if authors else None,
+        length=padded_length,
     )
-    finish = partial(without_first, batch, length=padded_length) if authors else None
-    unit: Unit = "score" if gradient else "unit_relevance"
-    return explain_by_maps(model, batch, resolve, recipe, name=method, unit=unit, finish=finish)
+    return explain_by_maps(
+        model, batch, resolve, recipe, name=method, unit="score" if gradient else "unit_relevance"
+    )
 
 
 def _mean(maps: Maps, *, positive: bool) -> list[Tensor]:

@@ -3,7 +3,7 @@ ones.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -33,11 +33,10 @@ from transexplain.methods.batch_explanation import (
     numbered,
     seed_of,
 )
-from transexplain.models.image_encoder import ImageEncoder
 from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.models.text_encoder import TextEncoder
-from transexplain.types.items import PatchGrid, ResolvedTarget, own_positions
+from transexplain.types.items import PatchGrid, own_positions
 
 #: a name, or the id of a token
 Baseline = str | int
@@ -106,11 +105,7 @@ def _token(model: LoadedModel, baseline: Baseline) -> tuple[int, str]:
             f"baseline={baseline!r} needs a tokenizer, and {model.ref.source} has none; use "
             'baseline="remove" or baseline=<id of a token>'
         )
-    return _named_token(model, tokenizer, str(baseline))
-
-
-def _named_token(model: LoadedModel, tokenizer: Any, baseline: str) -> tuple[int, str]:
-    for name in _TOKENS if baseline == "auto" else (baseline,):
+    for name in _TOKENS if baseline == "auto" else (str(baseline),):
         number = getattr(tokenizer, f"{name}_token_id", None)
         if number is not None:
             # some models end a text at its first padding token
@@ -130,12 +125,20 @@ def _of_pictures(model: LoadedModel, batch: Batch, baseline: Baseline) -> Absenc
         note = "absent patches are 0 in the model's input"
         return Absence("pixel_values", torch.zeros_like(pixels), note)
     if baseline == "black":
-        black = _black(model, pixels).expand_as(pixels)
-        return Absence("pixel_values", black, "absent patches are black")
+        return Absence("pixel_values", black(model, pixels), "absent patches are black")
     if baseline == "blur":
-        sigma = _patch_side(batch)
+        # of a patch's longer side: a blur of that width leaves nothing of its own
+        grid = batch.encoded[0].features
+        assert isinstance(grid, PatchGrid)
+        sigma = max(grid.height / grid.rows, grid.width / grid.cols)
         note = f"absent patches are blurred by a Gaussian of {sigma:.3g} pixels"
-        return Absence("pixel_values", _blurred(pixels, sigma), note)
+        blurred = gaussian_filter(
+            pixels.detach().double().cpu().numpy(),
+            sigma=(0, 0, sigma, sigma),
+            mode="nearest",
+            truncate=3.0,
+        )
+        return Absence("pixel_values", torch.from_numpy(np.asarray(blurred)).to(pixels), note)
     raise _unknown(baseline, _IMAGE, "pictures")
 
 
@@ -166,29 +169,20 @@ def _no_removal(model: LoadedModel, batch: Batch) -> str | None:
     return None
 
 
-def _black(model: LoadedModel, pixels: Tensor) -> Tensor:
-    transform = model.encoder.transform if isinstance(model.encoder, ImageEncoder) else None
+def black(model: LoadedModel, pixels: Tensor) -> Tensor:
+    """What a black picture is in the model's input, (B, 3, H, W) like `pixels`.
+
+    Raises ConfigurationError for a model without a transform.
+    """
+    transform = getattr(model.encoder, "transform", None)
     if transform is None:
         raise ConfigurationError(
-            f'baseline="black" needs a transform, and {model.ref.source} has none: what is black '
-            'in its input is unknown; use baseline="mean" or "blur"'
+            f"baseline='black' needs a transform, and {model.ref.source} has none: what is black "
+            "in its input is unknown; use baseline='mean' or 'blur'"
         )
     height, width = pixels.shape[-2:]
-    return transform(Image.new("RGB", (width, height))).to(pixels)
-
-
-def _patch_side(batch: Batch) -> float:
-    """Pixels of the longer side of a patch: a blur of that width leaves nothing of its own."""
-    grid = batch.encoded[0].features
-    assert isinstance(grid, PatchGrid)
-    return max(grid.height / grid.rows, grid.width / grid.cols)
-
-
-def _blurred(pixels: Tensor, sigma: float) -> Tensor:
-    given = pixels.detach().double().cpu().numpy()
-    widths = (0, 0, sigma, sigma)
-    blurred = gaussian_filter(given, sigma=widths, mode="nearest", truncate=3.0)
-    return torch.from_numpy(np.asarray(blurred)).to(pixels)
+    picture: Tensor = transform(Image.new("RGB", (width, height)))
+    return picture.to(pixels).expand_as(pixels)
 
 
 def _unknown(baseline: Any, known: tuple[str, ...], kind: str) -> ConfigurationError:
@@ -345,7 +339,10 @@ class Presence:
         given = some.inputs[self.absent.name]
         there = self._there(rows, masks, given.shape).to(given.device)
         swapped = torch.where(there, given, self.absent.values[where])
-        inputs = _trimmed({**some.inputs, self.absent.name: swapped}, some, self.model)
+        inputs = {**some.inputs, self.absent.name: swapped}
+        if self.model.modality == "text":  # without the padding that none of them needs
+            longest = int(some.lengths.max())
+            inputs = {name: values[:, :longest] for name, values in inputs.items()}
         logits = logits_again(self.model, dataclasses.replace(some, inputs=inputs))
         numbers = numbered(as_array(logits), self.classes)
         for row, answer in zip(rows, numbers, strict=True):
@@ -403,16 +400,8 @@ def owners_of(encoded: Encoded, over: Over) -> NDArray[np.int64]:
     return owners
 
 
-def _trimmed(inputs: dict[str, Tensor], batch: Batch, model: LoadedModel) -> dict[str, Tensor]:
-    """Inputs of texts without the padding that none of them needs."""
-    if model.modality != "text":
-        return inputs
-    longest = int(batch.lengths.max())
-    return {name: values[:, :longest] for name, values in inputs.items()}
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class ItemEstimate:
     """What a method found for one item."""
 
     weights: Array  #: (F, K) of every feature for every logit that a target reads, see `Presence`
@@ -421,7 +410,7 @@ class Estimate:
 
 
 #: the model as a function of presence -> an Estimate for each of B items
-Estimator = Callable[[Presence], Sequence[Estimate]]
+Estimator = Callable[[Presence], Iterable[ItemEstimate]]
 
 
 def explain_presence(
@@ -454,15 +443,18 @@ def explain_presence(
         logits = model.logits(batch)
     numbers = as_array(logits)
     targets = resolve(numbers)
-    read = _read(targets, numbers.shape)
+    reads = np.zeros(numbers.shape[1:])  # which logits of an item some target reads
+    for target in (target for of_item in targets for target in of_item):
+        reads += np.abs(seed_of([target], (1, *reads.shape)))[0]
+    read = np.flatnonzero(reads).tolist()
     presence = Presence.of(model, batch, numbers, read, baseline=baseline, over=over)
-    take = partial(_of_seed, presence, estimator(presence))
+    take = partial(_of_seed, presence, list(estimator(presence)))
     mark = CommonFields(method=method, at="inputs", unit="logits", double=is_double(logits))
     return explain_targets(batch, numbers, lambda _logits: targets, take, mark)
 
 
 def _of_seed(
-    presence: Presence, estimates: Sequence[Estimate], seed: Array, _last: bool
+    presence: Presence, estimates: Sequence[ItemEstimate], seed: Array, _last: bool
 ) -> SeedRelevance:
     width = max(encoded.length for encoded in presence.batch.encoded)
     coefficients = seed.reshape(len(seed), -1)[:, presence.classes]
@@ -475,15 +467,7 @@ def _of_seed(
     return SeedRelevance(np.stack(positions), notes=notes)
 
 
-def _read(targets: Sequence[Sequence[ResolvedTarget]], shape: tuple[int, ...]) -> list[int]:
-    """Return which logits of an item some target reads, in order; they are numbered row by row."""
-    seed = np.zeros(shape[1:])
-    for target in (target for of_item in targets for target in of_item):
-        seed += np.abs(seed_of([target], (1, *shape[1:])))[0]
-    return np.flatnonzero(seed).tolist()
-
-
-def _notes(absent: str, estimate: Estimate, coefficients: Array) -> tuple[str, ...]:
+def _notes(absent: str, estimate: ItemEstimate, coefficients: Array) -> tuple[str, ...]:
     notes = [absent]
     if estimate.nothing is not None:
         base = float(estimate.nothing @ coefficients)

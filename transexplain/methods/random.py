@@ -1,6 +1,5 @@
 """Random relevance: the baseline that every method should beat."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -36,14 +35,10 @@ def explain(
     """
     passed = InputLayerForward.of(model, batch, None)
     mark = CommonFields(method=method, at="inputs", unit="score", double=is_double(passed.start))
-    return explain_targets(batch, passed.logits, resolve, _draws(batch, seed), mark)
-
-
-def _draws(batch: Batch, seed: int) -> Callable[[Array, bool], SeedRelevance]:
     width = max(encoded.length for encoded in batch.encoded)
     rows = [_drawn(entry.features, width, seed, entry.item.id) for entry in batch.encoded]
-    positions = np.stack(rows)
-    return lambda _seed, _last: SeedRelevance(positions)
+    same = SeedRelevance(np.stack(rows))
+    return explain_targets(batch, passed.logits, resolve, lambda _seed, _last: same, mark)
 
 
 def _drawn(features: Features, width: int, seed: int, item_id: str) -> Array:

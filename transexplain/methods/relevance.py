@@ -19,6 +19,7 @@ from transexplain.engine.composites import (
     tuned,
 )
 from transexplain.engine.mode import RelevanceMode
+from transexplain.engine.propagate import explained_sums
 from transexplain.engine.replay import Passes, Step
 from transexplain.errors import ConfigurationError
 from transexplain.methods.at_input_layer import features_at, in_bucket, steps_of, sum_hidden
@@ -130,6 +131,26 @@ def explain_chefer(
     return explain_by(model, batch, resolve, rules, at=input_layer)
 
 
+def explain_full(
+    model: LoadedModel,
+    batch: Batch,
+    resolve: Resolve,
+    *,
+    method: str,
+    at: InputLayer | None = None,
+    variant: Literal["paper", "authors"] = "paper",
+) -> BatchExplanation:
+    """LRP down to the input layer: z+, sums shared by value and not rescaled, from a seed of 1.
+
+    Chefer et al. 2021a, section 4 (the baseline "LRP"), with z^B at pixels; `chefer-lrp` is the
+    same with rescaled sums, as their own method propagates. Of the authors' code position 0 is
+    left out, which here stays, flagged as special. Arguments, errors and unit as `explain_chefer`.
+    """
+    input_layer = at or model.default_at
+    rules = chefer_rules("chefer-lrp", input_layer, variant=variant, baseline=True)
+    return explain_by(model, batch, resolve, rules, at=input_layer, method=method)
+
+
 def chefer_rules(
     method: str, input_layer: str, *, variant: str = "paper", baseline: bool = False
 ) -> Composite:
@@ -180,7 +201,7 @@ def explain_by(
             double=passes.logits.dtype == torch.float64,
             notes=model.notes_at(input_layer),
         )
-        take = partial(_one_pass, passes, places)
+        take = partial(_one_pass, passes, rules, places)
         return explain_targets(batch, logits, resolve, take, mark)
 
 
@@ -210,10 +231,13 @@ def step_of(
     )
 
 
-def _one_pass(passes: Passes, places: list[Features], seed: Array, last: bool) -> SeedRelevance:
+def _one_pass(
+    passes: Passes, rules: Composite, places: list[Features], seed: Array, last: bool
+) -> SeedRelevance:
     positions = passes.relevance(torch.from_numpy(seed), last=last).cpu().numpy()
     inputs, special = parts(positions.shape[1], places)
-    ledgers = passes.book.close(positions * inputs, positions * special, passes.explained(seed))
+    explained = explained_sums(rules, passes.logits, seed)
+    ledgers = passes.book.close(positions * inputs, positions * special, explained)
     notes = [_notes(passes, item) for item in range(len(places))]
     return SeedRelevance(positions, ledgers=ledgers, notes=notes, features=places)
 

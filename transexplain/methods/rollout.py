@@ -6,12 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.global_maps import (
     Readout,
     Variant,
     explain_by_maps,
-    item_by_item,
     layers_from,
     mean_heads,
     padded,
@@ -57,11 +56,10 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         layers=partial(layers_from, start=start_layer, stop=stop_layer),
         compute=mean_heads if authors else _rolled,
         reads=not authors and readout == "token",
+        of_item=_authors if authors else None,
+        length=padded_length,
     )
-    finish = partial(_authors, batch, length=padded_length) if authors else None
-    return explain_by_maps(
-        model, batch, resolve, recipe, name=method, readout=readout, finish=finish
-    )
+    return explain_by_maps(model, batch, resolve, recipe, name=method, readout=readout)
 
 
 def _rolled(maps: Maps) -> list[Tensor]:
@@ -81,11 +79,8 @@ def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:
     return joint
 
 
-def _authors(batch: Batch, means: Sequence[Tensor], *, length: int | None) -> Array:
-    def of_item(row: int, size: int) -> Tensor:
-        own = [mean[row : row + 1, :size, :size] for mean in means]
-        authors = rolled(own, normalise=True)[0, 0].clone()
-        authors[0] = 0
-        return authors
-
-    return item_by_item(batch, length, means[0].shape[-1], of_item)
+def _authors(means: Sequence[Tensor], row: int, size: int) -> Tensor:
+    own = [mean[row : row + 1, :size, :size] for mean in means]
+    first = rolled(own, normalise=True)[0, 0].clone()
+    first[0] = 0
+    return first

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from functools import partial
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from transexplain.methods.at_input_layer import check_count
 from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve, generator_of
 from transexplain.methods.presence import (
     Baseline,
-    Estimate,
+    ItemEstimate,
     Masks,
     Over,
     Presence,
@@ -53,34 +53,25 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
     Returns relevance in logits. Raises ConfigurationError for wrong parameters.
     """
     check_count("samples", samples)
-    estimator = partial(
-        _estimates, samples=samples, antithetic=antithetic, seed=seed, purpose=method
-    )
+
+    def estimates(presence: Presence) -> Iterator[ItemEstimate]:
+        for items in presence.groups(samples * (max(presence.features) + 1)):
+            orders = [
+                permutations(
+                    presence.features[row],
+                    samples,
+                    generator_of(seed, presence.batch.encoded[row].item.id, method),
+                    antithetic=antithetic,
+                )
+                for row in items
+            ]
+            answers = presence.logits_of(items, [prefixes(order) for order in orders])
+            for order, answer in zip(orders, answers, strict=True):
+                yield ItemEstimate(gains(order, answer), answer[0])
+
     return explain_presence(
-        model, batch, resolve, estimator, method=method, baseline=baseline, over=over
+        model, batch, resolve, estimates, method=method, baseline=baseline, over=over
     )
-
-
-def _estimates(
-    presence: Presence, *, samples: int, antithetic: bool, seed: int, purpose: str
-) -> list[Estimate]:
-    estimates: list[Estimate] = []
-    for items in presence.groups(samples * (max(presence.features) + 1)):
-        orders = [
-            permutations(
-                presence.features[row],
-                samples,
-                generator_of(seed, presence.batch.encoded[row].item.id, purpose),
-                antithetic=antithetic,
-            )
-            for row in items
-        ]
-        answers = presence.logits_of(items, [prefixes(order) for order in orders])
-        estimates += [
-            Estimate(gains(order, answer), answer[0])
-            for order, answer in zip(orders, answers, strict=True)
-        ]
-    return estimates
 
 
 def permutations(

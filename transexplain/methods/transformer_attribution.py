@@ -7,12 +7,11 @@ from functools import partial
 from torch import Tensor
 
 from transexplain.errors import ConfigurationError
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.batch_explanation import BatchExplanation, Resolve
 from transexplain.methods.gae import accumulated
 from transexplain.methods.global_maps import (
     Variant,
     explain_by_maps,
-    item_by_item,
     layers_from,
     only,
     padded,
@@ -68,12 +67,10 @@ def explain(  # noqa: PLR0913 - each parameter of a method is a keyword
         gradients=gradient,
         rules=chefer_rules("chefer-lrp", model.default_at, variant=variant),
         reads=not authors,
+        of_item=partial(_authors, normalise=model.modality == "text") if authors else None,
+        length=padded_length,
     )
-    finish = None
-    if authors:
-        normalise = model.modality == "text"
-        finish = partial(_authors, batch, length=padded_length, normalise=normalise)
-    return explain_by_maps(model, batch, resolve, recipe, name=method, finish=finish)
+    return explain_by_maps(model, batch, resolve, recipe, name=method)
 
 
 def _means(maps: Maps) -> list[Tensor]:
@@ -89,13 +86,8 @@ def _product(maps: Maps) -> list[Tensor]:
     return [accumulated(_means(factors))]
 
 
-def _authors(
-    batch: Batch, means: Sequence[Tensor], *, length: int | None, normalise: bool
-) -> Array:
-    def of_item(row: int, size: int) -> Tensor:
-        own = [mean[row : row + 1, :size, :size] for mean in means]
-        authors = rolled(own, normalise=normalise)[0, 0].clone()
-        authors[0] = authors.min()
-        return authors
-
-    return item_by_item(batch, length, means[0].shape[-1], of_item)
+def _authors(means: Sequence[Tensor], row: int, size: int, *, normalise: bool) -> Tensor:
+    own = [mean[row : row + 1, :size, :size] for mean in means]
+    first = rolled(own, normalise=normalise)[0, 0].clone()
+    first[0] = first.min()
+    return first

@@ -5,7 +5,7 @@ loader.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.models.calling import Caller, dtype_name, logits_of
 from transexplain.models.hub import digest_of_module
-from transexplain.models.image_encoder import ImageEncoder, Transform
 from transexplain.models.input_layer import (
     FORWARD_ERRORS,
     Sites,
@@ -31,6 +30,9 @@ from transexplain.types.answer_spans import CLASSES
 from transexplain.types.items import Item
 from transexplain.types.label_sets import check_label_names
 from transexplain.types.plans import AT_POSITIONS, Head, ModelRef, SourceFile
+
+if TYPE_CHECKING:
+    from transexplain.models.image_encoder import Transform
 
 
 def head_of(module: nn.Module, classes: Sequence[str]) -> Head:
@@ -153,12 +155,14 @@ def checked_tokenizer(tokenizer: Any | None) -> None:
 def assemble_image(
     module: nn.Module,
     *,
-    transform: Transform | None,
+    transform: "Transform | None",
     shape: tuple[int, int, int],
     classes: Sequence[str],
     origin: Origin,
 ) -> LoadedModel:
     """An image model with its patch grid inferred; its positions are pixels where it has none."""
+    from transexplain.models.image_encoder import ImageEncoder
+
     caller = Caller.of(module, "image")
     device, dtype = device_of(module), dtype_of(module)
     pictures = probing_pictures(shape, dtype, device)
@@ -295,7 +299,7 @@ def _check_logits(module: nn.Module, logits: Tensor, classes: int, head: Head = 
 
 
 def padding_of(module: nn.Module, tokenizer: Any | None) -> dict[str, int]:
-    """Return what stands on padded positions of the inputs that are not 0 there."""
+    """The value of padded positions by the name of the input; of other inputs it is 0."""
     configured = getattr(getattr(module, "config", None), "pad_token_id", None)
     pad = getattr(tokenizer, "pad_token_id", None)
     pad_id = pad if pad is not None else configured

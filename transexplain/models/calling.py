@@ -214,7 +214,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def _count(kind: str) -> int:
-    """Return how many accelerators of a kind torch sees."""
+    """The number of accelerators of a kind that torch sees."""
     try:
         module = torch.get_device_module(kind)
     except RuntimeError:  # no accelerator, such as meta

@@ -311,7 +311,7 @@ LanguageKind = Literal["causal", "masked", "encoder-decoder"]
 
 
 def kind_of_class(name: str) -> LanguageKind | None:
-    """Return what kind of language model a class of transformers is, by its name; None: none."""
+    """The kind of language model that a class of transformers is, by its name; None: none."""
     from transformers.models.auto import modeling_auto
 
     known: dict[LanguageKind, Any] = {

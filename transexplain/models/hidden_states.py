@@ -96,7 +96,7 @@ class Layers:
             return hidden
         if encoded.shape == final.shape and torch.equal(encoded.to(final.device), final):
             return hidden
-        hooks = _Hooks(replace=(len(self.outputs) - 1, self._output(layer).detach()))
+        hooks = _LayerHooks(replace=(len(self.outputs) - 1, self._output(layer).detach()))
         with torch.no_grad():
             _run(self.model, self.batch, hooks)
         if hooks.encoded is None:
@@ -132,7 +132,7 @@ def named(layer: int) -> str:
     return "the embeddings" if layer == EMBEDDINGS else f"layer {layer}"
 
 
-class Taps(Protocol):
+class ForwardTaps(Protocol):
     """What a forward pass calls at its input layer."""
 
     def input_layer(self, tensor: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class Taps(Protocol):
 
 
 #: runs a forward pass with taps of its own, and returns its logits
-Runner = Callable[[Callable[[Taps], Tensor]], Tensor]
+Runner = Callable[[Callable[[ForwardTaps], Tensor]], Tensor]
 
 
 def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> Layers:
@@ -153,9 +153,9 @@ def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> L
     `encoder` (one module may be called many times). `run` may run the pass in a way of its own, so
     that other gradients come back. Raises ConfigurationError for a model without such a list.
     """
-    hooks = _Hooks()
+    hooks = _LayerHooks()
 
-    def forward(taps: Taps) -> Tensor:
+    def forward(taps: ForwardTaps) -> Tensor:
         hooks.taps = taps
         return _run(model, batch, hooks)
 
@@ -213,12 +213,12 @@ def _flat(part: nn.Module) -> Iterator[nn.Module]:
         yield part
 
 
-def _run(model: LoadedModel, batch: Batch, hooks: "_Hooks") -> Tensor:
+def _run(model: LoadedModel, batch: Batch, hooks: "_LayerHooks") -> Tensor:
     with hooks.placed(blocks_of(model), model.module):
         return model.run(batch, at="encoder", taps=hooks)
 
 
-class _Hooks:
+class _LayerHooks:
     """Taps and hooks of one forward pass, in one thread."""
 
     def __init__(self, replace: tuple[int, Tensor] | None = None) -> None:
@@ -227,7 +227,7 @@ class _Hooks:
         self.width: tuple[int, ...] = ()
         self.inputs = torch.empty(0)
         self.replace = replace  #: number of a call, and what it gives instead
-        self.taps: Taps | None = None  #: of who runs the pass
+        self.taps: ForwardTaps | None = None  #: of who runs the pass
         self.thread = threading.get_ident()
 
     def input_layer(self, tensor: Tensor) -> Tensor:

@@ -106,12 +106,12 @@ def fetch(source: str, *, remedy: str) -> Fetched:
 
 
 def folder_of(source: str | Path) -> tuple[Path, str]:
-    """Return where the files of a directory or hub id are, and what the source is called.
+    """The folder of a directory or hub id, and the name of the source.
 
     Raises ModelLoadError where there is no such directory and nothing to fetch.
     """
     folder = local_path(source)
-    if folder.is_dir():
+    if str(source) and folder.is_dir():
         return folder, str(source)
     if isinstance(source, Path) or not fetchable(source):
         raise ModelLoadError.nowhere(str(source))

@@ -78,7 +78,7 @@ def card_map(module: nn.Module, memory: Mapping[str, int], where: str) -> dict[s
 
 
 def _parts(module: nn.Module, whole: frozenset[str], prefix: str = "") -> Iterator[_Part]:
-    """Return what may lie on a card of its own.
+    """The parts that may lie on a card of their own.
 
     A module with tensors beside its parts is not cut either: it computes with both.
     """
@@ -332,7 +332,7 @@ class _ProcessorTransform:
         return torch.as_tensor(pixels)[0]
 
     def steps(self) -> "tuple[_ProcessorTransform, _ProcessorTransform]":
-        """Return what resizes and crops alone, and what scales and normalises alone."""
+        """A transform that resizes and crops alone, and one that scales and normalises alone."""
         resizes, scales = (dict.fromkeys(names, False) for names in (_VALUES, _SIZES))
         return replace(self, options=resizes), replace(self, options=scales)
 

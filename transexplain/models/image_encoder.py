@@ -156,7 +156,7 @@ def _table(values: Transform) -> Tensor:
 
 
 def _steps(transform: Any) -> tuple[Transform, Transform] | None:
-    """Return how bytes are made of a picture, and values of bytes; None: not known."""
+    """The ways from a picture to bytes and from bytes to values; None: not known."""
     if callable(own := getattr(transform, "steps", None)):
         to_bytes, values = own()
         return to_bytes, values
@@ -214,7 +214,7 @@ def _made(calls: Sequence[Call]) -> tuple[Step, ...]:
 
 
 def _calls(transforms: tuple[Step, ...], size: tuple[int, int]) -> list[Call] | None:
-    """Return what the transforms ask of a picture of `size`; None: that is not known."""
+    """The calls of the transforms on a picture of `size`; None: not known."""
     kinds = {f"{type(transform).__module__}.{type(transform).__name__}" for transform in transforms}
     if not kinds <= _PLANNED:
         return None

@@ -128,7 +128,7 @@ def tapped(
     The hooks exist for this call only, answer only in the calling thread and, at a layer, only
     the first time (a model may use one layer many times).
     """
-    hooks = _Hooks(sites, at, taps)
+    hooks = _InputHooks(sites, at, taps)
     if at in ("pixels", "nodes"):
         inputs = {**inputs, caller.main: hooks.input_layer(inputs[caller.main])}
     with eval_mode(module), hooks.placed():
@@ -142,7 +142,7 @@ def tapped(
     return logits
 
 
-class _Hooks:
+class _InputHooks:
     """The hooks of one forward pass, in one thread."""
 
     def __init__(self, sites: Sites, at: str, taps: Taps) -> None:
@@ -393,7 +393,7 @@ def _by_aspect(input_layer: Tensor, shape: tuple[int, int, int]) -> Layout | Non
 
 
 def _grid_layout(moved: Tensor) -> Layout:
-    """Return which axis of (a, b, c) holds the channels: a single pixel moves every one of them."""
+    """The axis of (a, b, c) that holds the channels: a single pixel moves every one of them."""
     touched = moved > _REACTS * moved.max()
     share = [float(touched.transpose(0, axis).flatten(1).any(1).double().mean()) for axis in (0, 2)]
     return "channels_first" if share[0] > share[1] else "channels_last"
@@ -549,7 +549,12 @@ def text_sites(
         return with_words
     if not fitting:
         return None
-    words_alone = replace(probe, others=_reordered_words(caller, inputs))
+    # padding stays where it is: some models pool the last position without it
+    ids = inputs[caller.main].clone()
+    for row, attended in zip(ids, inputs.get("attention_mask", torch.ones_like(ids)), strict=True):
+        inner = attended.nonzero().flatten()[1:-1]
+        row[inner] = row[inner.flip(0)]
+    words_alone = replace(probe, others={**inputs, caller.main: ids})
     return replace(fitting[0], whole=words_alone.is_cut(fitting[0], "encoder"))
 
 
@@ -569,15 +574,6 @@ def _reordered(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     ids = inputs[caller.main]
     inner = ids[:, 1:-1].flip(1)
     return {**inputs, caller.main: torch.cat([ids[:, :1], inner, ids[:, -1:]], dim=1)}
-
-
-def _reordered_words(caller: Caller, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same, but padding stays where it is: some models pool the last position without it."""
-    ids = inputs[caller.main].clone()
-    for row, attended in zip(ids, inputs.get("attention_mask", torch.ones_like(ids)), strict=True):
-        inner = attended.nonzero().flatten()[1:-1]
-        row[inner] = row[inner.flip(0)]
-    return {**inputs, caller.main: ids}
 
 
 def _layout(probe: Probe, sites: Sites, at: str) -> Layout | None:

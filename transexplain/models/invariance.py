@@ -41,12 +41,12 @@ class Invariance:
 
 
 def tolerance_of(model: LoadedModel) -> float:
-    """Return how far two logits of one item may lie apart, as a share of the largest."""
+    """The greatest difference of two logits of one item, as a share of the largest."""
     return TOLERANCES.get(getattr(torch, model.ref.dtype), _OTHER_DTYPE)
 
 
 def invariance_of(model: LoadedModel, sample: Encoded, *, ragged: bool = True) -> Invariance:
-    """Return what the logits of an item were measured not to depend on, measured at the first call.
+    """What the logits of an item do not depend on, measured at the first call.
 
     `sample` is any item of the caller's; with `ragged` padding is tested too. From several
     threads, the first measures and the others wait.

@@ -135,7 +135,23 @@ def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
         raise ConfigurationError(
             f"{where} holds no language-model head: looked for {names}; {_REMEDY}"
         )
-    _complete(weights, skeleton, model, where)
+    # a decoder that is not there is tied to the classifier's words
+    words = getattr(next(iter(model.sites.embeddings), None), "weight", None)
+    if skeleton.decoder not in weights and isinstance(words, Tensor):
+        weights[skeleton.decoder] = words.detach()
+    expected: Mapping[str, Tensor] = skeleton.module.state_dict()
+    missing = sorted(expected.keys() - weights.keys())
+    wrong = [
+        f"{name} is {tuple(weights[name].shape)}, the encoder's {tuple(expected[name].shape)}"
+        for name in sorted(weights)
+        if weights[name].shape != expected[name].shape
+    ]
+    if missing or wrong:
+        faults = [f"it lacks {', '.join(missing)}"] if missing else []
+        raise ConfigurationError(
+            f"the language-model head at {where} does not fit {model.ref.source}: "
+            f"{'; '.join([*faults, *wrong])}; {_REMEDY}"
+        )
     dtype, device = placed(model.module)
     ready = {
         name: value.to(device, dtype if value.is_floating_point() else value.dtype)
@@ -171,25 +187,3 @@ def _weights(files: tuple[Path, ...], skeleton: _Skeleton) -> dict[str, Tensor]:
             with safe_open(places[alias], framework="pt") as file:
                 weights[name] = file.get_tensor(alias)
     return weights
-
-
-def _complete(
-    weights: dict[str, Tensor], skeleton: _Skeleton, model: LoadedModel, where: str
-) -> None:
-    """Tie the decoder to the classifier's words; ConfigurationError for what does not fit."""
-    words = getattr(next(iter(model.sites.embeddings), None), "weight", None)
-    if skeleton.decoder not in weights and isinstance(words, Tensor):
-        weights[skeleton.decoder] = words.detach()
-    expected: Mapping[str, Tensor] = skeleton.module.state_dict()
-    missing = sorted(expected.keys() - weights.keys())
-    wrong = [
-        f"{name} is {tuple(weights[name].shape)}, the encoder's {tuple(expected[name].shape)}"
-        for name in sorted(weights)
-        if weights[name].shape != expected[name].shape
-    ]
-    if missing or wrong:
-        faults = [f"it lacks {', '.join(missing)}"] if missing else []
-        raise ConfigurationError(
-            f"the language-model head at {where} does not fit {model.ref.source}: "
-            f"{'; '.join([*faults, *wrong])}; {_REMEDY}"
-        )

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -23,32 +23,38 @@ from transexplain.models.assemble import (
 )
 from transexplain.models.calling import Caller, place_of, torch_dtype, unwrapped
 from transexplain.models.configs import kind_of_class, read_config
-from transexplain.models.hub import fetch, fetchable, is_digested, weight_names
+from transexplain.models.hub import fetch, fetchable, folder_of, is_digested, weight_names
 from transexplain.models.huggingface import names_of_config
-from transexplain.models.image_encoder import Transform
 from transexplain.models.loaded_model import OTHER_MODELS, LoadedModel, checked_model
 from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
 from transexplain.registry import Registry
 
-#: in a config.json: the arguments of a GraphTransformer
-GRAPH_ARGUMENTS = "graph_args"
-#: assemblers of rarer models, by the prefix of a source, a key of the config, or modality
-LOADERS = Registry(
-    "kind of model",
+if TYPE_CHECKING:
+    from transexplain.models.image_encoder import Transform
+
+#: loaders of sources with a prefix
+PREFIXED = Registry(
+    "prefix",
     {
         "lm:": "transexplain.extras.language.load_language:load_answers",
         "towers:": "transexplain.extras.towers.two_towers:load_texts",
-        GRAPH_ARGUMENTS: "transexplain.extras.graphs.graph_transformer:load_folder",
-        "nodes": "transexplain.extras.graphs.graph_encoder:assemble_nodes",
     },
 )
-#: what reads the folder from such a source
+#: readers of the folder in such a source
 FOLDERS = Registry(
     "prefix",
     {
         "lm:": "transexplain.extras.language.load_language:answers_of",
         "towers:": "transexplain.extras.towers.two_towers:texts_of",
     },
+)
+#: loaders of a folder, by the key of its config.json that holds the arguments of the model
+CONFIGURED = Registry(
+    "model", {"graph_args": "transexplain.extras.graphs.graph_transformer:load_folder"}
+)
+#: assemblers of a module in memory, by modality
+ASSEMBLERS = Registry(
+    "modality", {"nodes": "transexplain.extras.graphs.graph_encoder:assemble_nodes"}
 )
 #: what says whether a directory or hub id holds a model that is no classifier
 KINDS = Registry(
@@ -61,7 +67,7 @@ KINDS = Registry(
 
 
 def _prefix(source: str) -> str | None:
-    return next((prefix for prefix in FOLDERS if source.startswith(prefix)), None)
+    return next((prefix for prefix in PREFIXED if source.startswith(prefix)), None)
 
 
 @torch.inference_mode(False)
@@ -97,7 +103,7 @@ def load_model(
             f"load_model({text!r}) alone, or both as objects"
         )
     if (prefix := _prefix(text)) is not None:
-        classifier: LoadedModel = LOADERS.load(prefix)(text, dtype=dtype, device=device)
+        classifier: LoadedModel = PREFIXED.load(prefix)(text, dtype=dtype, device=device)
         return classifier
     number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
     place = place_of(str(device or "cpu"))
@@ -110,24 +116,13 @@ def load_model(
             "hub id or a timm name (save it with save_pretrained, its tokenizer beside it; of "
             "graph models a GraphTransformer can be saved)"
         )
-    return _from_place(source, text, number, place)
-
-
-def _from_place(
-    source: str | Path, text: str, number: torch.dtype, place: torch.device | None
-) -> LoadedModel:
-    folder = local_path(text)
-    if text and folder.is_dir():
-        return _from_folder(folder, text, number, place)
-    if folder.is_file():
+    if local_path(text).is_file():
         raise ModelLoadError(
             f"{text} is a file; give the directory that holds it with its config.json, "
             "or timm:NAME?checkpoint=FILE.safetensors"
         )
-    if isinstance(source, Path) or not fetchable(text):
-        raise ModelLoadError.nowhere(text)
-    fetched = fetch(text, remedy="download it elsewhere and give its directory")
-    return _from_folder(fetched.folder, fetched.source, number, place)
+    folder, name = folder_of(source)
+    return _from_folder(folder, name, number, place)
 
 
 def _from_folder(
@@ -136,8 +131,8 @@ def _from_folder(
     config = read_config(folder)
     loader = huggingface.load_folder
     if "model_type" not in config:
-        if GRAPH_ARGUMENTS in config:
-            loader = LOADERS.load(GRAPH_ARGUMENTS)
+        if (key := next((key for key in CONFIGURED if key in config), None)) is not None:
+            loader = CONFIGURED.load(key)
         elif timm_models.is_timm_config(config):
             loader = timm_models.load_folder
     return loader(folder, config, source=source, dtype=dtype, device=device)
@@ -222,10 +217,10 @@ def wrap(
         return assemble_image(
             module, transform=transform, shape=shape, classes=names, origin=origin
         )
-    if modality == "nodes":
+    if modality in ASSEMBLERS:
         names = _given_names(module, classes)
-        nodes: LoadedModel = LOADERS.load(modality)(module, classes=names, origin=origin)
-        return nodes
+        model: LoadedModel = ASSEMBLERS.load(modality)(module, classes=names, origin=origin)
+        return model
     raise ModelLoadError(f"unknown modality {modality!r}; known: text, image, nodes")
 
 
@@ -239,14 +234,14 @@ _PIPELINES["image-classification"] = "image_processor"
 
 
 def _declared_modality(module: Any) -> str | None:
-    """Return what a transformers or timm model says it reads; None: it is neither."""
+    """The modality that a transformers or timm model declares; None: it is neither."""
     if getattr(module, "pretrained_cfg", None):
         return "image"
     return _MAIN_INPUTS.get(str(getattr(module, "main_input_name", None)))
 
 
 def _modality(module: nn.Module, tokenizer: Any, transform: Any) -> str:
-    """Return what the readers of a module, or the module itself, say that it reads."""
+    """The modality of a module, by its readers or by its own declaration."""
     if tokenizer is not None and transform is not None:
         raise ModelLoadError("a tokenizer is for texts and a transform for pictures: give one")
     declared = _declared_modality(module)
@@ -273,7 +268,7 @@ def _is_a(name: str, value: Any) -> bool:
 
 
 def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedModel:
-    """Return what `load_model` makes of an object."""
+    """The classifier that an object is or holds."""
     if dtype is not None or device is not None:
         raise ModelLoadError(
             "a model in memory keeps its number type and its device; change them with model.to() "
@@ -284,7 +279,12 @@ def _in_memory(source: Any, reader: Any, *, dtype: Any, device: Any) -> LoadedMo
     if any(base.__name__ in OTHER_MODELS for base in type(source).__mro__):
         checked_model(LoadedModel, source)
     if reader is None and _is_a("Pipeline", source):
-        source, reader = _of_pipeline(source)
+        task = str(source.task)
+        if task not in _PIPELINES:
+            raise ModelLoadError(
+                f"a pipeline for {task} gives no logits; pipelines for {', '.join(_PIPELINES)} do"
+            )
+        source, reader = source.model, getattr(source, _PIPELINES[task])
     if not isinstance(source, nn.Module):
         raise ModelLoadError(_no_model(source))
     source = unwrapped(source)
@@ -319,15 +319,6 @@ def _no_model(source: Any) -> str:
         "timm:NAME, a transformers model with its tokenizer or image processor, a pipeline, or a "
         "timm model"
     )
-
-
-def _of_pipeline(pipeline: Any) -> tuple[Any, Any]:
-    task = str(pipeline.task)
-    if task not in _PIPELINES:
-        raise ModelLoadError(
-            f"a pipeline for {task} gives no logits; pipelines for {', '.join(_PIPELINES)} do"
-        )
-    return pipeline.model, getattr(pipeline, _PIPELINES[task])
 
 
 def _readers(module: nn.Module, reader: Any) -> dict[str, Any]:
@@ -384,8 +375,8 @@ def _names(
 
 
 def _pictures(
-    module: nn.Module, transform: Transform | None, given: _Shape | None
-) -> tuple[Transform | None, _Shape]:
+    module: nn.Module, transform: "Transform | None", given: _Shape | None
+) -> "tuple[Transform | None, _Shape]":
     if transform is None and getattr(module, "pretrained_cfg", None):
         from transexplain.models.timm_models import data_config, eval_transform
 
@@ -400,7 +391,7 @@ def _pictures(
     return transform, shape
 
 
-def _shape_of(transform: Transform | None) -> _Shape | None:
+def _shape_of(transform: "Transform | None") -> _Shape | None:
     if transform is None:
         return None
     pixels = transform(Image.new("RGB", (96, 64), (128, 128, 128)))

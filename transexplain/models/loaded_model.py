@@ -218,7 +218,7 @@ class LoadedModel:
 
     @property
     def sites(self) -> Sites:
-        """Return where the input layers of this model are."""
+        """The input layers of this model."""
         return self.located()
 
     @property
@@ -236,7 +236,7 @@ class LoadedModel:
         return tuple(names)
 
     def notes_at(self, at: str) -> tuple[str, ...]:
-        """Return what a reader has to know of relevance at an input layer."""
+        """Notes for a reader of relevance at an input layer."""
         sites = self.sites
         if at != "encoder" or sites.whole:
             return ()

@@ -54,7 +54,10 @@ def tokens_of(
     if len(seconds):
         second = flat([number == 1 for number in encoding.sequence_ids] for encoding in encodings)
         spans += (second * np.asarray(seconds)[row])[:, None]
-    blank = _blanks(texts)
+    # (N,) of all characters, one text behind the other
+    codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32)
+    known = _white_space()
+    blank = known[np.minimum(codes, len(known) - 1)]
     starts, ends = _trimmed(blank, spans + first[row, None])
     starts[special] = ends[special] = first[row[special]]
     words = _words(blank, starts, ends, named, np.flatnonzero(~special), row, first)
@@ -107,13 +110,6 @@ def _spelled_apart(
 def flat(rows: Iterable[Iterable[int]]) -> NDArray[np.int64]:
     """The numbers of all rows, one row after the other."""
     return np.fromiter(chain.from_iterable(rows), dtype=np.int64)
-
-
-def _blanks(texts: Sequence[str]) -> NDArray[np.bool_]:
-    """(N,) which characters of all texts, one behind the other, are white space."""
-    codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype=np.uint32)
-    known = _white_space()
-    return known[np.minimum(codes, len(known) - 1)]
 
 
 @cache
@@ -179,7 +175,20 @@ def encode_given(
         )
     inputs = _unpadded(inputs)
     length = inputs["input_ids"].shape[0]
-    _check(inputs["input_ids"], room, vocabulary)
+    ids = inputs["input_ids"]
+    if room is not None and ids.shape[0] > room:
+        raise ItemError(
+            "too-long",
+            f"{ids.shape[0]} encoded positions where at most {room} are taken; cut them, or use "
+            'long_text="window" with a model that has a tokenizer',
+        )
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or (vocabulary is not None and high >= vocabulary):
+        raise ItemError(
+            "bad-input",
+            f"input_ids hold {low if low < 0 else high}; the model knows 0 to "
+            f"{'...' if vocabulary is None else vocabulary - 1}",
+        )
     return Encoded(
         item=item,
         inputs=inputs,
@@ -222,22 +231,6 @@ def _unpadded(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: values[:length] for name, values in {**inputs, "attention_mask": mask}.items()}
 
 
-def _check(ids: Tensor, room: int | None, vocabulary: int | None) -> None:
-    if room is not None and ids.shape[0] > room:
-        raise ItemError(
-            "too-long",
-            f"{ids.shape[0]} encoded positions where at most {room} are taken; cut them, or use "
-            'long_text="window" with a model that has a tokenizer',
-        )
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or (vocabulary is not None and high >= vocabulary):
-        raise ItemError(
-            "bad-input",
-            f"input_ids hold {low if low < 0 else high}; the model knows 0 to "
-            f"{'...' if vocabulary is None else vocabulary - 1}",
-        )
-
-
 def _tokens(ids: Tensor, tokenizer: Any | None) -> Sequence[Token]:
     numbers: list[int] = ids.tolist()
     if tokenizer is None:
@@ -265,19 +258,6 @@ def _rows_of(several: Sequence[Encoded], name: str) -> list[NDArray[Any]]:
 
 def _array(inputs: Mapping[str, Tensor], name: str) -> NDArray[Any]:
     return inputs.array(name) if isinstance(inputs, InputsOfText) else inputs[name].numpy()
-
-
-def _padded(rows: list[NDArray[Any]], inside: NDArray[np.bool_], values: list[int]) -> Tensor:
-    """(N, B, T) the rows of N inputs padded on the right, each input with its own value.
-
-    `inside` (B, T) are the positions that are the items'. All inputs at once: each call that lets
-    other threads run has to wait for them.
-    """
-    flat = np.concatenate(rows)
-    padded = np.empty((len(values), *inside.shape), dtype=flat.dtype)
-    padded[:] = np.array(values)[:, None, None]
-    padded[np.broadcast_to(inside, padded.shape)] = flat
-    return torch.from_numpy(padded)
 
 
 class TextEncoder:
@@ -343,11 +323,13 @@ class TextEncoder:
         names = list(dict.fromkeys(chain.from_iterable(entry.inputs for entry in encoded)))
         rows = list(chain.from_iterable(_rows_of(encoded, name) for name in names))
         values = [self.padding.get(name, 0) for name in names]
-        stacked, counts, several = (
-            _padded(rows, inside, values),
-            torch.from_numpy(lengths),
-            tuple(encoded),
-        )
+        # (N, B, T) all inputs at once: each call that lets other threads run has to wait for them
+        joined = np.concatenate(rows)
+        padded = np.empty((len(values), *inside.shape), dtype=joined.dtype)
+        padded[:] = np.array(values)[:, None, None]
+        padded[np.broadcast_to(inside, padded.shape)] = joined
+        stacked, counts = torch.from_numpy(padded), torch.from_numpy(lengths)
+        several = tuple(encoded)
 
         def moved() -> Batch:
             inputs = dict(zip(names, on_device(stacked, self.device), strict=True))
@@ -483,7 +465,7 @@ class TextEncoder:
         return [InputsOfText(arrays, begin, stop) for begin, stop in bounds]
 
     def _tokenized(self, items: Sequence[Item], room: int | None) -> Any:
-        """Return what the tokenizer makes of texts or of pairs, cut to `room` positions."""
+        """The tokenizer's encodings of texts or of pairs, cut to `room` positions."""
         assert self.tokenizer is not None
         sides = zip(*(item.texts for item in items), strict=True)
         with self._lock, panics_as_errors():

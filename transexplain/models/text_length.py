@@ -55,7 +55,13 @@ def check_growth(folder: Path) -> None:
     try:
         content = read_json(folder / "tokenizer.json")
         growth = _growth(content.get("normalizer"))
-        copies, added = _template(content.get("post_processor"))
+        # how often the template repeats a single text, and the positions that it adds
+        copies, added = 1, 0
+        for step in _steps_of(content.get("post_processor"), "processors"):
+            pieces, special = step.get("single") or (), step.get("special_tokens") or {}
+            copies *= max(1, sum("Sequence" in piece for piece in pieces))
+            names = (piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece)
+            added += sum(len(special[name]["ids"]) for name in names if name in special)
     except (ModelLoadError, AttributeError, TypeError, ValueError):
         return  # there is none, or its library says what is wrong
     if growth * copies > _GROWTH or added > _ADDED:
@@ -103,17 +109,6 @@ def _longest_piece(charsmap: str) -> int:
     except ValueError:
         return 0
     return max(map(len, data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")))
-
-
-def _template(post_processor: Any) -> tuple[int, int]:
-    """Return how often a template repeats a single text, and the positions that it adds."""
-    copies, added = 1, 0
-    for step in _steps_of(post_processor, "processors"):
-        pieces, special = step.get("single") or (), step.get("special_tokens") or {}
-        copies *= max(1, sum("Sequence" in piece for piece in pieces))
-        names = (piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece)
-        added += sum(len(special[name]["ids"]) for name in names if name in special)
-    return copies, added
 
 
 def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
@@ -180,7 +175,13 @@ def in_windows(whole: Encoded, room: int | None, long_text: LongText) -> Encoded
         return whole
     if isinstance(tokens, PatchGrid):
         raise TypeError("windows are for texts; this item is a picture")
-    front, back = _frame(tokens, whole.item.second_at)
+    # the text between the special tokens; of a pair the longer one
+    inside = own_positions(tokens)
+    if whole.item.second_at is not None:
+        behind = np.array([token.start >= whole.item.second_at for token in tokens])
+        inside = max(inside & ~behind, inside & behind, key=np.count_nonzero)
+    own = np.flatnonzero(inside)
+    front, back = (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
     capacity = room - front - (whole.length - back)
     if capacity < 1:
         raise ItemError(
@@ -241,19 +242,6 @@ def _word_start(words: Sequence[int | None], at: int, lowest: int) -> int:
 def _inside_word(words: Sequence[int | None], at: int) -> bool:
     """Return whether a cut before token `at` would split a word."""
     return 0 < at < len(words) and words[at] is not None and words[at] == words[at - 1]
-
-
-def _frame(tokens: Sequence[Token], second: int | None) -> tuple[int, int]:
-    """Return where the text between the leading and the trailing special tokens begins and ends.
-
-    Of a pair, whose second text begins with the character `second`, the longer one of both.
-    """
-    inside = own_positions(tokens)
-    if second is not None:
-        behind = np.array([token.start >= second for token in tokens])
-        inside = max(inside & ~behind, inside & behind, key=np.count_nonzero)
-    own = np.flatnonzero(inside)
-    return (int(own[0]), int(own[-1]) + 1) if len(own) else (0, 0)
 
 
 def _part(

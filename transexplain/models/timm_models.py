@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -28,8 +28,10 @@ from transexplain.models.hub import (
     read_weights,
     weight_files,
 )
-from transexplain.models.image_encoder import Transform
 from transexplain.models.loaded_model import LoadedModel
+
+if TYPE_CHECKING:
+    from transexplain.models.image_encoder import Transform
 
 
 def _words(text: str) -> frozenset[str]:
@@ -190,7 +192,11 @@ def _wrong(name: str, value: Any) -> str | None:
         return f"holds an object, or more than {_LONGEST} values"
     values = [member for member in members if member is not None]
     if name == "num_classes" or name in _REPEATS | _COUNTS:
-        return _wrong_count(name, values)
+        most = _MOST_REPEATS if name in _REPEATS else _LARGEST_COUNT
+        most = {"num_classes": _MOST_CLASSES, "img_size": _LARGEST_SIDE}.get(name, most)
+        whole = all(_is_number(value) and int(value) == value for value in values)
+        right = whole and all(abs(value) <= most for value in values)
+        return None if right else f"is no whole number up to {most:,}"
     if name in _RATES:
         right = all(_is_number(value) and abs(value) <= _LARGEST_RATE for value in values)
         return None if right else f"is no number from {-_LARGEST_RATE:,.0f} to {_LARGEST_RATE:,.0f}"
@@ -199,18 +205,6 @@ def _wrong(name: str, value: Any) -> str | None:
     if name in _WORDS:
         right = all(_is_number(value) or _is_argument_word(value) for value in values)
         return None if right else "is no word of timm's"
-    return _wrong_layer(name, values)
-
-
-def _wrong_count(name: str, values: list[Any]) -> str | None:
-    most = _MOST_REPEATS if name in _REPEATS else _LARGEST_COUNT
-    most = {"num_classes": _MOST_CLASSES, "img_size": _LARGEST_SIDE}.get(name, most)
-    whole = all(_is_number(value) and int(value) == value for value in values)
-    right = whole and all(abs(value) <= most for value in values)
-    return None if right else f"is no whole number up to {most:,}"
-
-
-def _wrong_layer(name: str, values: list[Any]) -> str | None:
     known = _LAYERS[name]
     right = all(
         isinstance(value, str) and value.replace("_", "").lower() in known for value in values
@@ -381,7 +375,7 @@ def data_config(module: nn.Module, given: dict[str, Any]) -> dict[str, Any]:
     return resolved
 
 
-def eval_transform(data: dict[str, Any]) -> Transform:
+def eval_transform(data: dict[str, Any]) -> "Transform":
     """timm's evaluation transform: resize, crop, scale and normalise one picture."""
     import timm.data
 
@@ -423,7 +417,7 @@ def checked_checkpoint(path: Path) -> list[Path]:
 
 
 def hub_name(name: str) -> str:
-    """Return where the hub has timm's weights of this name."""
+    """The hub's repository of timm's weights of this name."""
     return f"timm/{_with_tag(name)}"
 
 
@@ -471,16 +465,11 @@ def recipe_of(folder: Path, config: dict[str, Any]) -> Recipe:
     if "timm_args" not in config:
         args |= checked_arguments({"num_classes": config.get("num_classes", 1000)}, where)
     architecture = str(config.get("architecture", _DEFAULT_CLASS))
-    return Recipe(architecture=architecture, args=args, data=_data(data, where), classes=classes)
-
-
-def _data(given: dict[str, Any], where: str) -> dict[str, Any]:
-    """timm's data configuration in a file, its values of the right kind and size."""
-    chosen = {key: given[key] for key in _DATA_KEYS if given.get(key) is not None}
+    chosen = {key: data[key] for key in _DATA_KEYS if data.get(key) is not None}
     for key, value in chosen.items():
         if not _DATA_KEYS[key](value):
             raise ModelLoadError(f"{where}: {key} is {str(value)[:60]}, which timm has no use for")
-    return chosen
+    return Recipe(architecture=architecture, args=args, data=chosen, classes=classes)
 
 
 def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn.Module:

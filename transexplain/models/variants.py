@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transexplain.errors import EngineError
 from transexplain.models.hidden_states import blocks_of
-from transexplain.models.input_layer import Sites, find_embeddings
+from transexplain.models.input_layer import find_embeddings
 from transexplain.models.loaded_model import LoadedModel
 
 _LOCK = threading.RLock()
@@ -24,10 +24,12 @@ def variant(model: LoadedModel, replaced: Mapping[str, Tensor]) -> LoadedModel:
     The modules are copied and the tensors are not: what is not replaced lies in the memory of the
     audited model, and a replacement on the model's device lies where it was given. Weights that
     were tied stay tied: one name replaces all of them. The input layers are where the model's are
-        now,
-    so a graph model should have seen a graph. Raises EngineError for an unknown name or shape.
+    now, so a graph model should have seen a graph. Raises EngineError for an unknown name or shape.
     """
-    memo = _shared(model.module)
+    # a deep copy takes every tensor in the memo for its own copy
+    held = [value for part in model.module.modules() for value in vars(part).values()]
+    tensors = [*model.module.parameters(), *model.module.buffers(), *held]
+    memo: dict[int, Any] = {id(value): value for value in tensors if isinstance(value, Tensor)}
     parameters = dict(model.module.named_parameters(remove_duplicate=False))
     for name, tensor in replaced.items():
         old = parameters.get(name)
@@ -40,12 +42,23 @@ def variant(model: LoadedModel, replaced: Mapping[str, Tensor]) -> LoadedModel:
         new = tensor.detach().to(old.device, old.dtype)
         memo[id(old)] = nn.Parameter(new, requires_grad=old.requires_grad)
     module = copy.deepcopy(model.module, memo)
-    sites = _moved(model.sites, memo)
+    block = model.sites.block
+    sites = replace(
+        model.sites,
+        block=None if block is None else memo[id(block)],
+        embeddings=tuple(memo[id(part)] for part in model.sites.embeddings),
+    )
+    digest = hashlib.sha256(model.ref.digest.encode())
+    for name, tensor in sorted(replaced.items()):
+        digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        flat = tensor.detach().cpu().contiguous().flatten()
+        if flat.numel():
+            digest.update(flat.view(torch.uint8).numpy().data)
     return LoadedModel(
         module=module,
         modality=model.modality,
         classes=model.classes,
-        ref=replace(model.ref, digest=_digest(model.ref.digest, replaced)),
+        ref=replace(model.ref, digest=digest.hexdigest()),
         encoder=model.encoder,
         caller=model.caller,
         located=lambda: sites,
@@ -94,37 +107,14 @@ def word_table(model: LoadedModel) -> str | None:
     return next((name for name, tensor in named if any(tensor is table for table in tables)), None)
 
 
-def _shared(module: nn.Module) -> dict[int, Any]:
-    """A memo by which a deep copy takes every tensor for its own copy."""
-    held = [value for part in module.modules() for value in vars(part).values()]
-    tensors = [*module.parameters(), *module.buffers(), *held]
-    return {id(value): value for value in tensors if isinstance(value, Tensor)}
-
-
-def _moved(sites: Sites, memo: Mapping[int, Any]) -> Sites:
-    """The same places in the copied module."""
-    block = sites.block
-    return replace(
-        sites,
-        block=None if block is None else memo[id(block)],
-        embeddings=tuple(memo[id(part)] for part in sites.embeddings),
-    )
-
-
-def _digest(before: str, replaced: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(before.encode())
-    for name, tensor in sorted(replaced.items()):
-        digest.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
-        flat = tensor.detach().cpu().contiguous().flatten()
-        if flat.numel():
-            digest.update(flat.view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
 def _layers(model: LoadedModel) -> dict[int, int]:
     """Parameter identity -> number of its layer; without a layer list all but the head are one."""
     if model.sites.block is None:
-        head = _outside_base(model.module) or _last_part(model.module)
+        head = _outside_base(model.module)
+        parts = [list(part.parameters(recurse=False)) for part in model.module.modules()]
+        held = [part for part in parts if part]
+        if not head and len(held) > 1:
+            head = {id(parameter) for parameter in held[-1]}
         return {
             id(parameter): 0 for parameter in model.module.parameters() if id(parameter) not in head
         }
@@ -142,10 +132,3 @@ def _outside_base(module: nn.Module) -> set[int]:
         return set()
     inside = {id(parameter) for parameter in base.parameters()}
     return {id(parameter) for parameter in module.parameters()} - inside
-
-
-def _last_part(module: nn.Module) -> set[int]:
-    """Identities of the parameters of the last module that holds some of its own."""
-    parts = [list(part.parameters(recurse=False)) for part in module.modules()]
-    held = [part for part in parts if part]
-    return {id(parameter) for parameter in held[-1]} if len(held) > 1 else set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from transexplain.data.attribution_files import GivenItem, read_attributions
+from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.explaining import Explained, Request
@@ -17,8 +17,8 @@ from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.verification import (
     OF_ITSELF,
     OF_LARGEST,
-    Check,
     Checks,
+    VerifiedLine,
     VerifyRequest,
     judged,
     note,
@@ -70,7 +70,20 @@ def tied_answer(
     if item is None or repeat.outcome is None:
         return None
     if plan.model.head == "span":
-        return _tied_span(model, request, tolerance, item, stored, repeat)
+        before, now = _span(stored), _span(repeat.attributions)
+        if before is None or before == now:
+            return None
+        pinned = replace(
+            request, pinned={item.id: TaggedSpan(start=before[0], end=before[1], type=ANSWER)}
+        )
+        sums = [_sum(model, part, item) for part in (request, pinned)]
+        if None in sums:
+            return None
+        best, other = (total for total in sums if total is not None)
+        if best - other > 2 * tolerance * max(1.0, abs(best), abs(other)):
+            return None
+        (again,) = explain_again(model, pinned, [(item, None)], observer=Silent())
+        return Tie(again)
     if plan.model.head == GENERATED:
         kept = "".join(outcome.texts[1:]) if stored_as_written(plan) else None
         return _tied_words(model, request, tolerance, item, kept)
@@ -81,30 +94,6 @@ def stored_as_written(plan: AuditPlan) -> bool:
     """Return whether the store has texts as they are, without hashes and blanks."""
     privacy = plan.privacy
     return privacy is None or (privacy.store_text == "full" and privacy.redact is None)
-
-
-def _tied_span(
-    model: LoadedModel,
-    request: Request,
-    tolerance: float,
-    item: Item,
-    stored: Sequence[Attribution],
-    repeat: Explained,
-) -> Tie | None:
-    before, now = _span(stored), _span(repeat.attributions)
-    if before is None or before == now:
-        return None
-    pinned = replace(
-        request, pinned={item.id: TaggedSpan(start=before[0], end=before[1], type=ANSWER)}
-    )
-    sums = [_sum(model, part, item) for part in (request, pinned)]
-    if None in sums:
-        return None
-    best, other = (total for total in sums if total is not None)
-    if best - other > 2 * tolerance * max(1.0, abs(best), abs(other)):
-        return None
-    (again,) = explain_again(model, pinned, [(item, None)], observer=Silent())
-    return Tie(again)
 
 
 def _span(attributions: Sequence[Attribution]) -> tuple[int, int] | None:
@@ -302,12 +291,21 @@ def again_checks(
         yield _compared(db, run_id, rows, again, 0.0, request, partial(differences, tolerance=0.0))
         return
     try:
-        model = _loaded(plan, request)
+        place = request.model_of(plan.model)
+        model = load_model(place.source, dtype=place.dtype, device=place.device)
     except TransExplainError as error:
         remedy = "--model PATH or --device NAME names another place or device"
         yield judged("model", [str(error)], "", remedy)
         return
-    yield _same_model(plan, model)
+    faults = []
+    if plan.model.digest and model.ref.digest != plan.model.digest:
+        faults.append(
+            f"digest {model.ref.digest[:12]} of {model.ref.source}, planned "
+            f"{plan.model.digest[:12]}: the run was made with another model"
+        )
+    if plan.model.attention and model.ref.attention != plan.model.attention:
+        faults.append(f"attention kernel {model.ref.attention!r}, planned {plan.model.attention!r}")
+    yield judged("model", faults, f"digest {model.ref.digest[:12]}, {model.ref.dtype}")
     tolerance = TOLERANCES[plan.model.dtype] if request.tolerance is None else request.tolerance
     try:
         explained = list(_explained_again(plan, model, rows, request))
@@ -324,23 +322,6 @@ def again_checks(
     yield _compared(db, run_id, rows, explained, tolerance, request, compare, tied)
     if plan.task == "evaluation":
         yield note("scores", "not measured again; the digests of the shards cover them")
-
-
-def _loaded(plan: AuditPlan, request: VerifyRequest) -> "LoadedModel":
-    place = request.model_of(plan.model)
-    return load_model(place.source, dtype=place.dtype, device=place.device)
-
-
-def _same_model(plan: AuditPlan, model: "LoadedModel") -> Check:
-    faults = []
-    if plan.model.digest and model.ref.digest != plan.model.digest:
-        faults.append(
-            f"digest {model.ref.digest[:12]} of {model.ref.source}, planned "
-            f"{plan.model.digest[:12]}: the run was made with another model"
-        )
-    if plan.model.attention and model.ref.attention != plan.model.attention:
-        faults.append(f"attention kernel {model.ref.attention!r}, planned {plan.model.attention!r}")
-    return judged("model", faults, f"digest {model.ref.digest[:12]}, {model.ref.dtype}")
 
 
 def _items(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Item | ItemFailure]:
@@ -369,13 +350,12 @@ def _explained_again(
 
 def _read_again(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Explained]:
     for row, _ in rows:
-        for attribution in read_attributions(plan, Shard(index=0, start=row, stop=row + 1)):
-            if isinstance(attribution, GivenItem):
-                yield Explained(
-                    item=None, outcome=attribution.outcome, attributions=attribution.attributions
-                )
+        for item in read_attributions(plan, Shard(index=0, start=row, stop=row + 1)):
+            if isinstance(item, ItemFailure):
+                yield Explained(item=None, failure=item)
             else:
-                yield Explained(item=None, failure=attribution)
+                _, outcome, attributions = item
+                yield Explained(item=None, outcome=outcome, attributions=attributions)
 
 
 def _compared(
@@ -387,7 +367,7 @@ def _compared(
     request: VerifyRequest,
     compare: Callable[..., Iterator[str]],
     tied: Callable[[ItemOutcome, Sequence[Attribution], Explained], Tie | None] | None = None,
-) -> Check:
+) -> VerifiedLine:
     name, ids = "explained again", [item_id for _, item_id in rows]
     faults: list[str] = []
     largest = Largest()

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePath
 from typing import Any
 
-from transexplain.methods.learned_facts import explainers_in, without_folders
+from transexplain.methods.explainer_files import explainers_in, without_folders
 from transexplain.store.database import Database
 from transexplain.store.fleet_state import device_times
 from transexplain.store.noteworthy import (
@@ -70,7 +70,7 @@ _APART = ("groups", "lexicons", "sink")
 _ASIDE = ("python",)
 
 
-def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) -> dict[str, Any]:
+def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a manifest that names the run, from the plan's stored document.
 
     The same bytes elsewhere, under the same file names, are the same inputs.
@@ -79,7 +79,7 @@ def inputs_of(plan: Mapping[str, Any], environment: Mapping[str, Any] | None) ->
     if (recogniser := rest.get("recogniser")) is not None:
         kind, _, where = recogniser["source"].partition(":")
         rest["recogniser"] = {**recogniser, "source": f"{kind}:{PurePath(where).name}"}
-    software = (environment or {}).get("software", {})
+    software = environment.get("software", {})
     explainers = _named(_documents(plan))
     return {
         "model": _without_places("model", plan["model"]),
@@ -211,7 +211,7 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
         "device": _device(db, run.id),
         "plan_digest": run.plan_digest,
         "places": places_of(run.plan),
-        "planned": None if run.environment is None else dict(run.environment),
+        "planned": dict(run.environment),
         "computed": environment,
         "shards": [_shard(shard, environment) for shard in shards],
         "attempts": sum(shard.attempt for shard in shards),

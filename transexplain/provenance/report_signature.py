@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from transexplain.data.source_files import file_digest
 from transexplain.errors import ConfigurationError
 from transexplain.files.paths import AnyPath
-from transexplain.provenance.verification import Check, Checks, judged
+from transexplain.provenance.verification import Checks, VerifiedLine, judged
 from transexplain.registry import require
 from transexplain.settings import secret
 from transexplain.text.parsing import UnreadableError, read_json, read_text
@@ -178,7 +178,7 @@ def signature_checks(path: Path, public_key: Path, run_id: str | None = None) ->
         f"of run {statement.run}, made with the key of {public_key} (id {key.keyid[:16]}), dated "
         f"{statement.signed}"
     )
-    yield Check(name="signature", status="PASS", text=good)
+    yield VerifiedLine(name="signature", status="PASS", text=good)
     if run_id is not None:
         faults = [] if statement.run == run_id else [f"it is of run {statement.run}"]
         yield judged("signed run", faults, run_id)
@@ -190,8 +190,8 @@ class _InvalidError(ValueError):
     """A signature that is not valid, with the reason."""
 
 
-def _failed(text: str) -> Check:
-    return Check(name="signature", status="FAIL", text=text)
+def _failed(text: str) -> VerifiedLine:
+    return VerifiedLine(name="signature", status="FAIL", text=text)
 
 
 def _verified(text: str, key: "SSlibKey", place: Path) -> _Statement:
@@ -209,7 +209,21 @@ def _verified(text: str, key: "SSlibKey", place: Path) -> _Statement:
         raise _InvalidError(
             f"it is not what the key of {place} signed; it was changed since, or forged"
         ) from error
-    return _statement(envelope.payload)
+    try:
+        document = read_json(envelope.payload.decode())
+        kinds = (document["_type"], document["predicateType"])
+        digests = {subject["name"]: subject["digest"]["sha256"] for subject in document["subject"]}
+        predicate = document["predicate"]
+        statement = _Statement(
+            run=str(predicate["run"]), signed=str(predicate["signed"]), digests=digests
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise _InvalidError("what was signed is no statement about a report") from error
+    if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or not digests:
+        raise _InvalidError("what was signed is no statement about a report")
+    if odd := [name for name in digests if not _is_name(name)]:
+        raise _InvalidError(f"it names {odd[0]!r}, which is no file beside it")
+    return statement
 
 
 def _envelope(text: str) -> "Envelope":
@@ -226,30 +240,11 @@ def _envelope(text: str) -> "Envelope":
     return envelope
 
 
-def _statement(payload: bytes) -> _Statement:
-    """Return what a payload says; raises _InvalidError where it is not of a report."""
-    try:
-        document = read_json(payload.decode())
-        kinds = (document["_type"], document["predicateType"])
-        digests = {subject["name"]: subject["digest"]["sha256"] for subject in document["subject"]}
-        predicate = document["predicate"]
-        statement = _Statement(
-            run=str(predicate["run"]), signed=str(predicate["signed"]), digests=digests
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise _InvalidError("what was signed is no statement about a report") from error
-    if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or not digests:
-        raise _InvalidError("what was signed is no statement about a report")
-    if odd := [name for name in digests if not _is_name(name)]:
-        raise _InvalidError(f"it names {odd[0]!r}, which is no file beside it")
-    return statement
-
-
 def _is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name) and PurePath(name).name == name and name != ".."
 
 
-def _file_check(folder: Path, name: str, digest: str) -> Check:
+def _file_check(folder: Path, name: str, digest: str) -> VerifiedLine:
     return judged(f"signed file {name}", list(_faults(folder / name, digest)), "as it was signed")
 
 

@@ -14,7 +14,7 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.data.manifest_rows import changed_files
 from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.files.remote_files import is_url
-from transexplain.methods.learned_facts import LEARNED
+from transexplain.methods.explainer_files import is_learned
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
@@ -27,7 +27,7 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Check:
+class VerifiedLine:
     """One line of a verification."""
 
     name: str
@@ -105,7 +105,7 @@ class VerifyRequest:
 
     def method_of(self, planned: MethodSpec) -> MethodSpec:
         """The method with its explainer where it is now."""
-        place = planned.params.get("explainer") if planned.name == LEARNED else None
+        place = planned.params.get("explainer") if is_learned(planned.name) else None
         if place is None:
             return planned
         return replace(
@@ -115,13 +115,13 @@ class VerifyRequest:
 
 def judged(
     name: str, faults: Sequence[str], good: str, remedy: str = "", shown: int = _SHOWN
-) -> Check:
+) -> VerifiedLine:
     """FAIL naming the first faults and how many there are, or PASS with `good`."""
     if not faults:
-        return Check(name=name, status="PASS", text=good)
+        return VerifiedLine(name=name, status="PASS", text=good)
     more = f"; and {len(faults) - shown} more" if len(faults) > shown else ""
     text = f"{'; '.join(faults[:shown])}{more}{f'. {remedy}' if remedy else ''}"
-    return Check(name=name, status="FAIL", text=text)
+    return VerifiedLine(name=name, status="FAIL", text=text)
 
 
 def listed_faults(dataset: DatasetRef) -> list[str]:
@@ -134,12 +134,12 @@ def listed_faults(dataset: DatasetRef) -> list[str]:
         return [f"the manifest cannot be read: {error}"]
 
 
-def note(name: str, text: str) -> Check:
+def note(name: str, text: str) -> VerifiedLine:
     """A line about something that could not be checked."""
-    return Check(name=name, status="NOTE", text=text)
+    return VerifiedLine(name=name, status="NOTE", text=text)
 
 
-Checks = Iterator[Check]
+Checks = Iterator[VerifiedLine]
 
 
 #: a float16 payload holds a value to so much of itself, and of the largest of its array
@@ -172,7 +172,7 @@ def payload_error(attribution: Attribution) -> float:
     return float(OF_ITSELF * sizes.sum() + OF_LARGEST * sizes.max(initial=0.0) * sizes.size)
 
 
-def _relevance(db: Database, run_id: str) -> Check:
+def _relevance(db: Database, run_id: str) -> VerifiedLine:
     faults: list[str] = []
     read, closed, last = 0, 0, ""
     try:
@@ -259,21 +259,19 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
     room: dict[tuple[str, str], float] = defaultdict(float)
     for attribution in results.iter_attributions(db, run_id, item_ids=ids):
         by_item[attribution.item_id].append(attribution)
-        room[attribution.target, attribution.class_name] += _word_error(attribution)
+        sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64)).ravel()
+        largest = float(sizes.max(initial=0.0))
+        if not isinstance(attribution.features, PatchGrid):
+            sizes = sizes[[token.word is not None for token in attribution.features]]
+        # the largest error that storing can make in sums over words, or over patches of a picture
+        room[attribution.target, attribution.class_name] += float(
+            (OF_ITSELF + _FLOAT32) * sizes.sum() + OF_LARGEST * largest * sizes.size
+        )
     items = results.iter_items(db, run_id, item_ids=ids)
     outcomes = [item for item in items if isinstance(item, ItemOutcome)]
     aggregate = ShardAggregate()
     aggregate.add_all(outcomes, [each for outcome in outcomes for each in by_item[outcome.item_id]])
     return aggregate, room
-
-
-def _word_error(attribution: Attribution) -> float:
-    """The largest error that storing can make in sums over words, or over patches of a picture."""
-    sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64)).ravel()
-    largest = float(sizes.max(initial=0.0))
-    if not isinstance(attribution.features, PatchGrid):
-        sizes = sizes[[token.word is not None for token in attribution.features]]
-    return float((OF_ITSELF + _FLOAT32) * sizes.sum() + OF_LARGEST * largest * sizes.size)
 
 
 def _words(saved: ShardAggregate, rebuilt: ShardAggregate, room: Room) -> Iterator[str]:

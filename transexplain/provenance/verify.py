@@ -16,13 +16,13 @@ from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
 from transexplain.files.paths import any_path
 from transexplain.files.remote_files import info, is_url, read
-from transexplain.methods.learned_facts import explainers_of
+from transexplain.methods.explainer_files import explainers_of
 from transexplain.models.load import present_files
 from transexplain.provenance.explained_again import again_checks
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import (
-    Check,
     Checks,
+    VerifiedLine,
     VerifyRequest,
     consistency_checks,
     judged,
@@ -30,7 +30,7 @@ from transexplain.provenance.verification import (
     note,
 )
 from transexplain.randomness import keyed_number
-from transexplain.store import parts, runs, shard_digests, sink_files
+from transexplain.store import blocks, runs, shard_digests, sink_files
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import (
     RecordedRun,
@@ -45,7 +45,7 @@ from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Recogniser
 def fault_in_pieces(dataset: DatasetRef) -> str | None:
     """The fault of a snapshot in a store, all of whose pieces are read; None: there is none."""
     try:
-        for _ in snapshot_rows(dataset).batches(["index"]):
+        for _ in snapshot_rows(dataset).rows(range(dataset.rows), ["index"]):
             pass
     except TransExplainError as error:
         return str(error)
@@ -96,9 +96,6 @@ def model_faults(model: ModelRef) -> list[str]:
     ]
 
 
-_UNRECORDED = "not recorded: the run is of an older version"
-
-
 def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
     """One check for each kind of input that the plan names."""
     yield _model(plan, request)
@@ -112,10 +109,15 @@ def input_checks(plan: AuditPlan, request: VerifyRequest) -> Checks:
     if plan.recogniser is not None:
         yield _recogniser(plan.recogniser)
     if explainers := explainers_of(plan):
-        yield _explainers(explainers, request)
+        places = [request.explainer_of(file.path) for file in explainers]
+        pairs = zip(places, explainers, strict=True)
+        faults = [fault for place, file in pairs if (fault := fault_of(place, file, str(place)))]
+        shown = ", ".join(map(str, places))
+        remedy = "Put the file back that the run was made with; --data-root FOLDER names its folder"
+        yield judged("explainers", faults, f"{len(explainers)} as planned ({shown})", remedy)
 
 
-def _recogniser(planned: RecogniserPlan) -> Check:
+def _recogniser(planned: RecogniserPlan) -> VerifiedLine:
     try:
         recogniser = open_recogniser(planned.source, planned.types)
     except ConfigurationError as error:
@@ -128,12 +130,12 @@ def _recogniser(planned: RecogniserPlan) -> Check:
     return judged("recogniser", faults, f"{planned.source} as planned{version}")
 
 
-def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
+def _model(plan: AuditPlan, request: VerifyRequest) -> VerifiedLine:
     name, model = "model files", request.model_of(plan.model)
     if plan.task == "imported":
         return note(name, "none: the attributions were made elsewhere")
     if not model.files:
-        return note(name, f"{_UNRECORDED}; the digest of them all is compared below")
+        return note(name, "not listed in the plan; the digest of them all is compared below")
     remedy = "--model PATH names the model where it is elsewhere"
     try:
         faults = model_faults(model)
@@ -142,7 +144,7 @@ def _model(plan: AuditPlan, request: VerifyRequest) -> Check:
     return judged(name, faults, f"{len(model.files)} of {model.source} as planned", remedy)
 
 
-def _snapshot(dataset: DatasetRef) -> Check:
+def _snapshot(dataset: DatasetRef) -> VerifiedLine:
     if is_url(dataset.snapshot) and not dataset.manifest:
         fault = fault_in_pieces(dataset)
     else:
@@ -156,25 +158,16 @@ def _snapshot(dataset: DatasetRef) -> Check:
     )
 
 
-def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> Check:
+def _files(name: str, files: Sequence[SourceFile], request: VerifyRequest) -> VerifiedLine:
     if not files:
-        unlisted = "not listed in the plan (pictures, very many files, or an older version)"
-        none = "no files: from the data, or of an older version"
+        unlisted = "not listed in the plan (pictures, or very many files)"
+        none = "no files: from the data"
         return note(name, f"{unlisted}; the snapshot stands for them" if "data" in name else none)
     faults = [*_same_path(files, request)]
     faults = faults or [fault for file in files if (fault := _file_fault(file, request))]
     shown = ", ".join(file.path for file in files[:2]) + (", ..." if len(files) > 2 else "")
     remedy = "--data-root FOLDER names the folder where they are"
     return judged(name, faults, f"{len(files)} as planned ({shown})", remedy)
-
-
-def _explainers(files: Sequence[SourceFile], request: VerifyRequest) -> Check:
-    places = [request.explainer_of(file.path) for file in files]
-    pairs = zip(places, files, strict=True)
-    faults = [fault for place, file in pairs if (fault := fault_of(place, file, str(place)))]
-    shown = ", ".join(map(str, places))
-    remedy = "Put the file back that the run was made with; --data-root FOLDER names its folder"
-    return judged("explainers", faults, f"{len(files)} as planned ({shown})", remedy)
 
 
 def _same_path(files: Sequence[SourceFile], request: VerifyRequest) -> Iterator[str]:
@@ -205,7 +198,7 @@ def _file_fault(planned: SourceFile, request: VerifyRequest) -> str | None:
     return None if present == planned.sha256 else f"{planned.path} is another in this version"
 
 
-def _pictures(dataset: DatasetRef) -> Check:
+def _pictures(dataset: DatasetRef) -> VerifiedLine:
     remedy = "--data-root FOLDER names the folder of the pictures"
     try:
         faults = list(_picture_faults(dataset))
@@ -216,36 +209,32 @@ def _pictures(dataset: DatasetRef) -> Check:
 
 def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
     root = any_path(dataset.root)
-    for batch in snapshot_rows(dataset).batches(["content", "sha256", "error_kind"]):
-        for row in batch.to_pylist():
-            if row["error_kind"] is not None or row["sha256"] is None:
-                continue
-            name = row["content"]
-            try:
-                present = place_digest(root, name)
-            except ItemError as error:
-                yield str(error)
-                continue
-            if present != row["sha256"]:
-                yield f"{name} has changed (sha256 {present[:12]}, planned {row['sha256'][:12]})"
+    columns = ["content", "sha256", "error_kind"]
+    for row in snapshot_rows(dataset).rows(range(dataset.rows), columns):
+        if row["error_kind"] is not None or row["sha256"] is None:
+            continue
+        name = row["content"]
+        try:
+            present = place_digest(root, name)
+        except ItemError as error:
+            yield str(error)
+            continue
+        if present != row["sha256"]:
+            yield f"{name} has changed (sha256 {present[:12]}, planned {row['sha256'][:12]})"
 
 
 def stored_checks(db: Database, run: RecordedRun, shards: Sequence[RecordedShard]) -> Checks:
     """The plan, the number of items in every shard, and every stored byte."""
-    yield _plan(run)
-    done = [shard for shard in shards if shard.state == "done"]
-    yield from _states(run, shards, done)
-    yield _results(db, run.id, done)
-    yield from _sink(db, run.id)
-
-
-def _plan(run: RecordedRun) -> Check:
     # as `AuditPlan.digest`, but of the document: this version may know more keys than it has
     text = json.dumps(run.plan, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).hexdigest()
     digests = f"its sha256 is {digest[:12]}, but {run.plan_digest[:12]} was written beside it"
     faults = [] if digest == run.plan_digest else [f"the stored plan was changed: {digests}"]
-    return judged("plan", faults, f"sha256 {digest[:12]}")
+    yield judged("plan", faults, f"sha256 {digest[:12]}")
+    done = [shard for shard in shards if shard.state == "done"]
+    yield from _states(run, shards, done)
+    yield _results(db, run.id, done)
+    yield from _sink(db, run.id)
 
 
 def _states(
@@ -259,7 +248,7 @@ def _states(
         yield note("state", text)
 
 
-def _results(db: Database, run_id: str, done: Sequence[RecordedShard]) -> Check:
+def _results(db: Database, run_id: str, done: Sequence[RecordedShard]) -> VerifiedLine:
     """Every shard's number of items and every byte in the database."""
     explained, failed = sum(shard.explained for shard in done), sum(shard.failed for shard in done)
     good = (
@@ -318,9 +307,17 @@ def verify(
     except TransExplainError as error:
         yield judged("plan's content", [str(error)], "")
         return
-    with parts.sparing():  # damaged ones are named above and below
+    with blocks.sparing():  # damaged ones are named above and below
         sample = drawn(explained_rows(db, run_id), request.items, request.seed)
-        chosen = _shards_of(db, run_id, shards, sample)
+        # finished shards that hold items of the sample, with the ids of all their items
+        chosen = []
+        for shard in shards:
+            inside = range(shard.start, shard.stop)
+            if shard.state == "done" and any(row in inside for row, _ in sample):
+                ids = [name for _, name in explained_rows(db, run_id, inside)]
+                chosen.append((shard.index, ids))
+            if len(chosen) == _SHARDS:
+                break
     yield from consistency_checks(db, run_id, chosen)
     yield from input_checks(plan, request)
     yield _software(run, shards)
@@ -346,25 +343,7 @@ def _at_current_paths(plan: AuditPlan, request: VerifyRequest) -> AuditPlan:
     )
 
 
-def _shards_of(
-    db: Database,
-    run_id: str,
-    shards: Sequence[RecordedShard],
-    sample: Sequence[tuple[int, str]],
-) -> list[tuple[int, list[str]]]:
-    """Some finished shards that hold items of the sample, with the ids of all their items."""
-    chosen = []
-    for shard in shards:
-        inside = range(shard.start, shard.stop)
-        if shard.state == "done" and any(row in inside for row, _ in sample):
-            ids = [name for _, name in explained_rows(db, run_id, inside)]
-            chosen.append((shard.index, ids))
-        if len(chosen) == _SHARDS:
-            break
-    return chosen
-
-
-def _manifest(db: Database, run_id: str, path: Path) -> Check:
+def _manifest(db: Database, run_id: str, path: Path) -> VerifiedLine:
     manifest = manifest_of(db, run_id)
     try:
         present = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -375,10 +354,8 @@ def _manifest(db: Database, run_id: str, path: Path) -> Check:
     return judged("manifest", faults, f"{path} is what the store gives, sha256 {present[:12]}")
 
 
-def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
+def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> VerifiedLine:
     """Other versions are no fault, but a reason why numbers may differ."""
-    if run.environment is None:
-        return note("software", "not recorded: the run is of an older version")
     used = [shard.environment for shard in shards if shard.environment is not None]
     changed = set()
     for there in (run.environment, *used):
@@ -387,4 +364,6 @@ def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> Check:
                 changed.add(f"{name} {version} then, {software().get(name, 'none')} now")
     if changed:
         return note("software", "; ".join(sorted(changed)))
-    return Check(name="software", status="PASS", text="the versions that the run was made with")
+    return VerifiedLine(
+        name="software", status="PASS", text="the versions that the run was made with"
+    )

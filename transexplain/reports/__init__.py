@@ -13,6 +13,17 @@ REPORTS = Registry(
     },
 )
 
+#: drawing graphs, which are an extra
+GRAPHS = Registry(
+    "drawing of graphs",
+    {
+        "html": "transexplain.extras.graphs.graph_drawing:graph_html",
+        "node_link": "transexplain.extras.graphs.graph_drawing:node_link",
+        "shape_of": "transexplain.extras.graphs.graph_drawing:shape_of",
+        "stored_shapes": "transexplain.extras.graphs.graph_drawing:stored_shapes",
+    },
+)
+
 #: each takes a StrategyReport
 STRATEGY_REPORTS = Registry(
     "strategy report format",
@@ -27,7 +38,7 @@ EVALUATION_REPORTS = Registry(
     "evaluation report format",
     {
         "html": "transexplain.reports.evaluation.evaluation_formats:render",
-        "json": "transexplain.reports.evaluation.evaluation_formats:render_json",
+        "json": "transexplain.reports.report_formats:render_json",
         "csv": "transexplain.reports.evaluation.evaluation_formats:render_csv",
         "md": "transexplain.reports.evaluation.evaluation_formats:render_markdown",
     },
@@ -38,6 +49,6 @@ DRIFT_REPORTS = Registry(
     "comparison report format",
     {
         "html": "transexplain.reports.runs_compared.comparison_summary:render",
-        "json": "transexplain.reports.runs_compared.comparison_summary:render_json",
+        "json": "transexplain.reports.report_formats:render_json",
     },
 )

@@ -1,6 +1,6 @@
 """Attributions as HTML: one for a notebook, with a head and a legend; a page of several."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,12 @@ from PIL import Image
 
 from transexplain.data.image_files import load_image
 from transexplain.errors import ItemError, WrongKindError
+from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import DEEPEST, MAX_OPACITY, escape, token_html
-from transexplain.reports.graph_drawing import graph_html
 from transexplain.reports.heatmap import colour, data_uri, enlarged, overlay, tile
 from transexplain.reports.page import environment, storable
 from transexplain.reports.phrasing import number, percent
-from transexplain.types.items import Attribution, PatchGrid
-from transexplain.types.similarities import SimilarityAttribution
+from transexplain.types.items import Attribution, PatchGrid, SimilarityAttribution
 from transexplain.types.words import size_of
 
 _NAMED = 5  #: classes whose probability is shown
@@ -49,8 +48,7 @@ def attribution_html(attribution: Attribution) -> str:
             'style="max-width:100%;border:1px solid rgba(128,128,128,.5)">'
         )
     else:
-        drawn = graph_html(attribution) or token_html(attribution)
-        body = f'<div style="line-height:1.9">{drawn}</div>'
+        body = f'<div style="line-height:1.9">{_graph_or_text(attribution)}</div>'
     return (
         f'<div class="tx-attribution"><div>{_head(attribution)}</div>{body}'
         f'<div style="font-size:.85em">{"".join(_legend(attribution))}</div></div>'
@@ -216,5 +214,12 @@ def _body(attribution: Drawn, scale: float | None, palette: str) -> Markup:
         return Markup(
             data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
         )
-    graph = graph_html(attribution, scale=scale, palette=palette)
-    return graph or Markup(token_html(attribution, scale=scale, palette=palette))
+    return _graph_or_text(attribution, scale=scale, palette=palette)
+
+
+def _graph_or_text(attribution: Attribution, **options: Any) -> Markup:
+    """The graph that an attribution knows, else its text or the names of its nodes."""
+    graph: Markup | None = None
+    if isinstance(attribution.picture, Mapping):
+        graph = GRAPHS.load("html")(attribution, **options)
+    return graph or Markup(token_html(attribution, **options))

@@ -50,28 +50,11 @@ def plot(
         return _picture(attribution, drawn or alone, ax)
     if image is not None:
         raise WrongKindError("plot takes no picture for the attribution of a text")
-    return _words(attribution, ax, most)
-
-
-def _axes(ax: Any, height: float) -> "Axes":
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        _, ax = plt.subplots(figsize=(_WIDTH, height), layout="constrained")
-    axes: Axes = ax
-    return axes
-
-
-def _title(attribution: Attribution) -> str:
-    return f"{attribution.class_name}: logit {attribution.logit:.2f} ({attribution.method})"
-
-
-def _words(attribution: Attribution, ax: Any, most: int) -> "Axes":
     words = attribution.words()
     order = sorted(range(len(words)), key=lambda place: -abs(words[place].relevance))[:most]
     shown = [words[place] for place in sorted(order)]
     axes = _axes(ax, 1.0 + _BAR * max(1, len(shown)))
-    for_class, against = (_colour(end) for end in (1.0, -1.0))
+    for_class, against = (tuple(part / 255 for part in heatmap.colour(end)) for end in (1.0, -1.0))
     axes.barh(
         range(len(shown)),
         [word.relevance for word in shown],
@@ -90,13 +73,22 @@ def _words(attribution: Attribution, ax: Any, most: int) -> "Axes":
     return axes
 
 
+def _axes(ax: Any, height: float) -> "Axes":
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        _, ax = plt.subplots(figsize=(_WIDTH, height), layout="constrained")
+    axes: Axes = ax
+    return axes
+
+
+def _title(attribution: Attribution) -> str:
+    return f"{attribution.class_name}: logit {attribution.logit:.2f} ({attribution.method})"
+
+
 def _picture(attribution: Attribution, drawn: "Image", ax: Any) -> "Axes":
     axes = _axes(ax, _WIDTH * drawn.height / drawn.width)
     axes.imshow(np.asarray(drawn))
     axes.set_axis_off()
     axes.set_title(_title(attribution), parse_math=False)
     return axes
-
-
-def _colour(end: float) -> tuple[float, ...]:
-    return tuple(part / 255 for part in heatmap.colour(end))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, wraps
 from hashlib import sha256
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
 
 from markupsafe import Markup
 
@@ -16,10 +16,6 @@ from transexplain.files.local_copies import cache_dir
 from transexplain.files.paths import write_whole
 from transexplain.reports.page import Script, runnable, script
 from transexplain.reports.phrasing import encodable
-
-if TYPE_CHECKING:
-    import altair as alt
-from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import altair as alt

@@ -89,7 +89,7 @@ def token_ansi(
     full = _scale(spans, scale)
     shown = Text()
     for start, end, value in pieces(len(text), spans):
-        piece = _visible(text[start:end])
+        piece = "".join(map(_visible_character, text[start:end]))
         strength = _share(value, full) if value is not None else 0.0
         shown.append(piece, _terminal_style(strength, palette) if strength else None)
     return shown
@@ -175,11 +175,6 @@ def _terminal_style(strength: float, palette: str) -> Style | None:
     return Style(color=Color.from_rgb(244, 244, 245), bgcolor=Color.from_rgb(*mixed))
 
 
-def _visible(text: str) -> str:
-    """Control characters as U+2400 and on, direction overrides and surrogates as U+FFFD."""
-    return "".join(map(_visible_character, text))
-
-
 def _visible_character(character: str) -> str:
     code = ord(character)
     if character in "\n\t":
@@ -229,7 +224,11 @@ def marked_html(
     ends = {min(one.end, stop) for one in begins.values()}
     for start, end, value in _cut(pieces(stop, spans), sorted({*begins, *ends})):
         if start in begins:
-            parts.append(_mention_tag(text, begins[start]))
+            mention = begins[start]
+            label = ", ".join(mention.groups)
+            if text[mention.start : mention.end].casefold() != mention.entity.casefold():
+                label = f"{mention.entity}: {label}"
+            parts.append(f'<span class="mention" data-group="{escape(label)}">')
         shown = _plain(text, start, end, second_at)
         parts.append(shown if value is None else _marked_word(shown, value, full))
         if end in ends:
@@ -252,18 +251,19 @@ def _cut(
             yield first, last, value
 
 
-def _mention_tag(text: str, mention: MentionMark) -> str:
-    """The page shows the attribute behind the mention, so that the text stays what it is."""
-    label = ", ".join(mention.groups)
-    if text[mention.start : mention.end].casefold() != mention.entity.casefold():
-        label = f"{mention.entity}: {label}"
-    return f'<span class="mention" data-group="{escape(label)}">'
-
-
 def marks_css(palette: str = "diverging", under: str = "") -> Markup:
     """Style rules for the words in the colours of a palette; `under`: within this selector."""
+    return _colours_css(palette, f"{under}.tx", "background")
+
+
+def nodes_css() -> Markup:
+    """Style rules for the nodes of graphs, in the colours of the standard palette."""
+    return _colours_css("diverging", ".graph", "fill")
+
+
+def _colours_css(palette: str, within: str, what: str) -> Markup:
     rules = (
-        f"{under}.tx .{name}{{background:rgba("
+        f"{within} .{name}{{{what}:rgba("
         f"{','.join(map(str, colour(end * DEEPEST, palette)))},"
         f"calc(min(1,var(--v)*var(--k,1))*{MAX_OPACITY}))}}"
         for name, end in (("p", 1.0), ("n", -1.0))

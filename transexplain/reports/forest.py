@@ -17,7 +17,7 @@ _STEPS = (1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ForestAxis:
     """A symmetric axis around 0, shared by all rows that are compared."""
 
     limit: float  #: value at both ends
@@ -35,22 +35,22 @@ class Axis:
         return [step * self.step for step in range(-count, count + 1)]
 
 
-def axis_of(rows: Sequence[GroupStatistic], practical: float) -> Axis:
+def axis_of(rows: Sequence[GroupStatistic], practical: float) -> ForestAxis:
     """An axis on which the differences are distinguishable; wider intervals get an arrow."""
     differences = [abs(row.difference) for row in rows if row.difference is not None]
     ends = [abs(end) for row in rows for end in row.difference_interval or ()]
     reach = max([practical, *differences])
     limit = max(1.5 * practical, min(max(ends, default=0.0), 2.5 * reach), 1e-9)
-    return Axis(limit=limit, step=_step(limit), practical=practical)
+    return ForestAxis(limit=limit, step=_step(limit), practical=practical)
 
 
-def axis_around(ends: Iterable[float]) -> Axis:
+def axis_around(ends: Iterable[float]) -> ForestAxis:
     """An axis that holds all these values, without a band."""
     limit = max(1e-9, *map(abs, ends))
-    return Axis(limit=limit, step=_step(limit), practical=0.0)
+    return ForestAxis(limit=limit, step=_step(limit), practical=0.0)
 
 
-def strip(row: GroupStatistic, axis: Axis) -> Markup:
+def strip(row: GroupStatistic, axis: ForestAxis) -> Markup:
     """The difference of one row and its interval."""
     low, high = row.difference_interval or (None, None)
     if low is None or high is None or row.difference is None:
@@ -67,7 +67,7 @@ def strip(row: GroupStatistic, axis: Axis) -> Markup:
     return _row("".join(parts), label, f"fp-{tone(row)} fp-{sign}")
 
 
-def scale(axis: Axis) -> Markup:
+def scale(axis: ForestAxis) -> Markup:
     """The axis with its numbers, to stand above the strips."""
     parts = []
     for tick in axis.ticks():
@@ -81,7 +81,7 @@ def scale(axis: Axis) -> Markup:
     return _svg("".join(parts), "axis of the differences", "fp-axis", 22)
 
 
-def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
+def whisker(value: float, low: float, high: float, axis: ForestAxis) -> Markup:
     """A value with its interval, coloured by sign where the interval excludes 0."""
     middle = _STRIP_HEIGHT / 2
     parts = [
@@ -95,7 +95,7 @@ def whisker(value: float, low: float, high: float, axis: Axis) -> Markup:
     return _row("".join(parts), label, f"fp-{'flagged' if sure else 'open'} fp-{sign}")
 
 
-def box(spread: Quantiles, axis: Axis) -> Markup:
+def box(spread: Quantiles, axis: ForestAxis) -> Markup:
     """Quantiles of single mentions: a line from 5 to 95 %, a box of the middle half, the median."""
     middle, left, right = _STRIP_HEIGHT / 2, axis.place(spread.lower), axis.place(spread.upper)
     median = axis.place(spread.median)
@@ -111,7 +111,7 @@ def box(spread: Quantiles, axis: Axis) -> Markup:
     return _row("".join(parts), f"{label}{number(spread.lower)} to {number(spread.upper)}")
 
 
-def _ground(axis: Axis) -> str:
+def _ground(axis: ForestAxis) -> str:
     left, right, zero = axis.place(-axis.practical), axis.place(axis.practical), axis.place(0.0)
     return (
         f'<rect class="fp-band" x="{left}%" width="{round(right - left, 2)}%" y="0" '
@@ -124,7 +124,7 @@ def _line(left: float, right: float, y: float, name: str) -> str:
     return f'<line class="{name}" x1="{left}%" x2="{right}%" y1="{y}" y2="{y}"/>'
 
 
-def _arrow(axis: Axis, end: float, y: float) -> str:
+def _arrow(axis: ForestAxis, end: float, y: float) -> str:
     """The interval goes on beyond the plot."""
     tip = 6 if end > 0 else -6
     return (

@@ -81,22 +81,13 @@ def _rgb(
 ) -> NDArray[np.float64]:
     angle = np.deg2rad(hue)
     lab = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=-1)
-    rgb = _rgb_of_lab(lab)
-    return np.clip(rgb, 0.0, 1.0) if clip else rgb
-
-
-def _rgb_of_lab(lab: NDArray[np.float64]) -> NDArray[np.float64]:
-    """sRGB (IEC 61966-2-1), unclipped, of CIELAB colours under D65: both (..., 3).
-
-    Written out because OpenCV, which has it, takes 35 MB of a process that draws texts alone.
-    """
     grey = (lab[..., 0] + 16.0) / 116.0
     roots = np.stack([grey + lab[..., 1] / 500.0, grey, grey - lab[..., 2] / 200.0], axis=-1)
     xyz = _D65 * np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29))
     linear = xyz @ _RGB_OF_XYZ.T
     bright = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
     rgb: NDArray[np.float64] = np.where(linear > 0.0031308, bright, 12.92 * linear)
-    return rgb
+    return np.clip(rgb, 0.0, 1.0) if clip else rgb
 
 
 Picture = Image.Image | NDArray[Any]
@@ -181,24 +172,17 @@ def overlay(
     Raises: ConfigurationError for NaN, infinity, a wrong shape, alpha or scale.
     """
     base = rgb(image).copy()
-    seen = _part(base, box)
-    shares = _upsampled(_shares(_grid(relevance), scale), seen.shape[:2])
-    colours, opacity = _solid(shares, palette) if solid else _coloured(shares, palette)
-    seen += _of_colours(alpha) * opacity[..., None] * (colours - seen)
-    return Image.fromarray(np.rint(base).astype(np.uint8))
-
-
-def _part(
-    pixels: NDArray[np.float64], box: tuple[float, float, float, float]
-) -> NDArray[np.float64]:
-    """The view of `pixels` (H, W, 3) inside `box`, at least one pixel wide and high."""
-    height, width = pixels.shape[:2]
+    height, width = base.shape[:2]
     left, right = (round(edge * width) for edge in (box[0], box[2]))
     top, bottom = (round(edge * height) for edge in (box[1], box[3]))
     if not (0 <= left <= right <= width and 0 <= top <= bottom <= height):
         raise ConfigurationError(f"box {box} is not left, top, right, bottom within 0 to 1")
     left, top = min(left, width - 1), min(top, height - 1)
-    return pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+    seen = base[top : max(bottom, top + 1), left : max(right, left + 1)]
+    shares = _upsampled(_shares(_grid(relevance), scale), seen.shape[:2])
+    colours, opacity = _solid(shares, palette) if solid else _coloured(shares, palette)
+    seen += _of_colours(alpha) * opacity[..., None] * (colours - seen)
+    return Image.fromarray(np.rint(base).astype(np.uint8))
 
 
 def tile(
@@ -237,7 +221,17 @@ def segments(
     Returns: RGB picture as large as `picture`, else 192 pixels wide.
     Raises: ConfigurationError for NaN, infinity, labels that name no part, a wrong shape.
     """
-    parts = _labels(labels, np.shape(relevance))
+    shape = np.shape(relevance)
+    parts = np.asarray(labels)
+    if parts.ndim != 2 or 0 in parts.shape or not np.issubdtype(parts.dtype, np.integer):
+        raise ConfigurationError(
+            f"labels must be integers of shape (rows, cols), not {parts.dtype} of {parts.shape}"
+        )
+    if len(shape) != 1 or parts.min() < -1 or parts.max() >= shape[0]:
+        raise ConfigurationError(
+            f"labels from {parts.min()} to {parts.max()} do not fit relevance of shape {shape}; "
+            "give relevance (T,) and labels from 0 (or -1: none) to T - 1"
+        )
     blank = Image.new("RGB", (192, max(1, round(192 * parts.shape[0] / parts.shape[1]))), "white")
     base = rgb(blank if picture is None else picture)
     height, width = base.shape[:2]
@@ -253,20 +247,6 @@ def segments(
     edge[1:] |= place[1:] != place[:-1]
     drawn[edge] += 0.5 * (128.0 - drawn[edge])  # grey shows on light and on dark
     return Image.fromarray(np.rint(drawn).astype(np.uint8))
-
-
-def _labels(labels: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.integer[Any]]:
-    parts = np.asarray(labels)
-    if parts.ndim != 2 or 0 in parts.shape or not np.issubdtype(parts.dtype, np.integer):
-        raise ConfigurationError(
-            f"labels must be integers of shape (rows, cols), not {parts.dtype} of {parts.shape}"
-        )
-    if len(shape) != 1 or parts.min() < -1 or parts.max() >= shape[0]:
-        raise ConfigurationError(
-            f"labels from {parts.min()} to {parts.max()} do not fit relevance of shape {shape}; "
-            "give relevance (T,) and labels from 0 (or -1: none) to T - 1"
-        )
-    return parts
 
 
 _PALEST = 96  # grey of black in a muted picture

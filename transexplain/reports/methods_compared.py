@@ -57,13 +57,12 @@ def comparison_page(
             else [],
             rows=rows,
             refused=[explanation for explanation in compared if explanation.error],
-            is_picture=any(_is_picture(explanation.attributions[0]) for explanation in explained),
+            is_picture=any(
+                isinstance(explanation.attributions[0].features, PatchGrid)
+                for explanation in explained
+            ),
         )
     )
-
-
-def _is_picture(attribution: Attribution) -> bool:
-    return isinstance(attribution.features, PatchGrid)
 
 
 def _row(compared: Compared, picture: Any | None, palette: str) -> dict[str, Any]:

@@ -5,11 +5,10 @@ filters.
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -34,8 +33,7 @@ from transexplain.reports.tables import headings
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(NamedTuple):
     """A script of this package as a page holds it, and what allows it and no other to run."""
 
     text: Markup  #: between the tags
@@ -124,31 +122,14 @@ def moment(seconds: float | None) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
+_WORDS = (
+    *(forest.strip, forest.whisker, forest.box, headings, sort_value, breakable, prose, code),
+    *(moment, tone, measured, level, limit, gravest, signed, power, number, named),
+    *(value, change, span, probability, percent),
+)
 #: words that the templates of all pages share
 VOCABULARY = {
-    "strip": forest.strip,
-    "whisker": forest.whisker,
-    "box": forest.box,
+    **{word.__name__: word for word in _WORDS},
     "axis_scale": forest.scale,
-    "headings": headings,
-    "sort_value": sort_value,
-    "breakable": breakable,
-    "prose": prose,
-    "code": code,
-    "moment": moment,
-    "tone": tone,
-    "measured": measured,
-    "level": level,
-    "limit": limit,
     "names_of_measures": MEASURES,
-    "gravest": gravest,
-    "signed": signed,
-    "power": power,
-    "number": number,
-    "named": named,
-    "value": value,
-    "change": change,
-    "span": span,
-    "probability": probability,
-    "percent": percent,
 }

@@ -14,7 +14,7 @@ from transexplain.store import run_totals
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_attributions
 from transexplain.types.items import Attribution, PatchGrid
-from transexplain.types.plans import AuditPlan, AuditRun
+from transexplain.types.plans import AuditRun
 
 _ITEMS = 1_000  #: read of either side
 _FEWEST = 5  #: items that a word stands in
@@ -36,7 +36,7 @@ class Proxy:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class StratumWeight:
     """One stratum, and how much of either side lies in it."""
 
     stratum: str
@@ -54,7 +54,7 @@ class Proxies:
     items: int  #: of the group that were read
     other_items: int
     words: tuple[Proxy, ...]  #: by what they add to the difference, the most first
-    strata: tuple[Part, ...]  #: by the gap of their shares
+    strata: tuple[StratumWeight, ...]  #: by the gap of their shares
 
 
 def proxies_of(
@@ -83,7 +83,11 @@ def proxies_of(
 def with_proxies(verdict: GroupVerdict, candidates: Sequence[Proxies]) -> tuple[str, ...]:
     """The notes of a verdict, with the words that occur together with its group."""
     for proxies in candidates:
-        if proxies.group == verdict.group and (named := _worth_naming(proxies.words)):
+        least = max(_LEAST, _BESIDE * abs(proxies.words[0].difference)) if proxies.words else 0.0
+        apart = [word for word in proxies.words if abs(word.own - word.other) >= _APART]
+        if proxies.group == verdict.group and (
+            named := [word for word in apart[:2] if abs(word.difference) >= least]
+        ):
             words = ", ".join(
                 f"{word.word} ({100 * word.own:.0f} % against {100 * word.other:.0f} % of items, "
                 f"{signed(word.difference, 2)} logit)"
@@ -91,13 +95,6 @@ def with_proxies(verdict: GroupVerdict, candidates: Sequence[Proxies]) -> tuple[
             )
             return (*verdict.notes, f"what differs most between their items: {words}")
     return verdict.notes
-
-
-def _worth_naming(words: Sequence[Proxy]) -> Sequence[Proxy]:
-    """The first two words that one side has more often, without those that add almost nothing."""
-    least = max(_LEAST, _BESIDE * abs(words[0].difference)) if words else 0.0
-    apart = [word for word in words if abs(word.own - word.other) >= _APART]
-    return [word for word in apart[:2] if abs(word.difference) >= least]
 
 
 def _of_group(
@@ -113,9 +110,14 @@ def _of_group(
     both = set(mine) & set(theirs)
     prediction = group_verdict.rates.prediction if group_verdict.rates else ""
     sides = [
-        _Side(db, run, [i for i in ids if i not in both], prediction) for ids in (mine, theirs)
+        _WordSums(db, run, [i for i in ids if i not in both], prediction) for ids in (mine, theirs)
     ]
-    words = _ranked(sides[0], sides[1], _named(run.plan), _wanted(group_verdict))
+    words = _ranked(
+        sides[0],
+        sides[1],
+        {word for g in run.plan.groups for term in g.terms for word in term.lower().split()},
+        1.0 if group_verdict.rates is None or group_verdict.rates.difference > 0 else -1.0,
+    )
     return Proxies(
         group=group_verdict.group,
         reference=group_verdict.reference,
@@ -127,17 +129,7 @@ def _of_group(
     )
 
 
-def _wanted(verdict: GroupVerdict) -> float:
-    """1.0 where the group gets the prediction more often, -1.0 where less often."""
-    return 1.0 if verdict.rates is None or verdict.rates.difference > 0 else -1.0
-
-
-def _named(plan: AuditPlan) -> set[str]:
-    """Words of the lexicons."""
-    return {word for g in plan.groups for term in g.terms for word in term.lower().split()}
-
-
-class _Side:
+class _WordSums:
     """The sums that words add to the answer in some items."""
 
     def __init__(self, db: Database, run: AuditRun, ids: Sequence[str], answer: str) -> None:
@@ -164,7 +156,7 @@ def _sign(attribution: Attribution, answer: str, classes: int) -> int:
     return -1 if classes == 2 else 0
 
 
-def _ranked(mine: _Side, theirs: _Side, without: set[str], sign: float) -> list[Proxy]:
+def _ranked(mine: _WordSums, theirs: _WordSums, without: set[str], sign: float) -> list[Proxy]:
     """Words that go the way of the difference of rates, those that add most to it first."""
     if not mine.items or not theirs.items:
         return []
@@ -183,7 +175,7 @@ def _ranked(mine: _Side, theirs: _Side, without: set[str], sign: float) -> list[
     return sorted(kept, key=lambda proxy: -sign * proxy.difference)
 
 
-def _strata(totals: OutcomeTotals, group: str, others: set[str]) -> list[Part]:
+def _strata(totals: OutcomeTotals, group: str, others: set[str]) -> list[StratumWeight]:
     mine: Counter[str] = Counter()
     other: Counter[str] = Counter()
     for key, tally in totals:
@@ -194,7 +186,9 @@ def _strata(totals: OutcomeTotals, group: str, others: set[str]) -> list[Part]:
     if not mine or not other:
         return []
     parts = [
-        Part(stratum=name, own=mine[name] / mine.total(), other=other[name] / other.total())
+        StratumWeight(
+            stratum=name, own=mine[name] / mine.total(), other=other[name] / other.total()
+        )
         for name in sorted({*mine, *other})
     ]
     return sorted(parts, key=lambda part: -abs(part.own - part.other))

@@ -112,6 +112,11 @@ def kept(names: str) -> dict[str, Rule]:
     return dict.fromkeys(names.split(), keep)
 
 
+def inside(names: str) -> dict[str, Rule]:
+    """`within` for each of the fields named, blanks between them."""
+    return dict.fromkeys(names.split(), within)
+
+
 def at_least(counted: str) -> Callable[[Any, int], bool]:
     """The record stands where its field `counted` is at least the fewest items."""
 

@@ -10,8 +10,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
 from transexplain.reports import charts
-from transexplain.reports.coloured_text import marks_css
-from transexplain.reports.graph_drawing import nodes_css
+from transexplain.reports.coloured_text import marks_css, nodes_css
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page, script
 from transexplain.reports.phrasing import class_phrase, things
@@ -57,15 +56,9 @@ def schema_of(record: type, name: str, version: int, *, whole: bool = True) -> d
     }
 
 
-def render_json(summary: Summary) -> str:
-    """`summary` as JSON text in ASCII; a number that is not finite is null."""
-    return json.dumps(document(summary), indent=1, allow_nan=False) + "\n"
-
-
-def document(summary: Summary) -> dict[str, Any]:
-    """`summary` as plain dictionaries and lists, ready for any JSON writer."""
-    content: dict[str, Any] = plain(summary)
-    return content
+def render_json(record: Any) -> str:
+    """A record as JSON text in ASCII: keys are its fields; a number that is not finite is null."""
+    return json.dumps(plain(record), indent=1, allow_nan=False) + "\n"
 
 
 def schema() -> dict[str, Any]:
@@ -143,16 +136,13 @@ def _names(summary: Summary, shown: Sequence[Section]) -> dict[str, Any]:
 def render_html(summary: Summary) -> str:
     """One self-contained HTML page; pictures that can be read are embedded."""
     shown = _shown(summary)
+    has_charts = any(view.heatmap is None for view in summary.classes)
     return page(
         "report.html.j2",
         **_names(summary, shown),
         sections=shown,
         links=[link for section in shown if section.is_linked(summary) for link in section.links],
         findings=sorted(summary.headline, key=lambda line: _FIRST.index(line.kind)),
-        scripts=(script("page.js"), *(charts.scripts() if _has_charts(summary) else ())),
+        scripts=(script("page.js"), *(charts.scripts() if has_charts else ())),
         marks_css=marks_css() + nodes_css(),
     )
-
-
-def _has_charts(summary: Summary) -> bool:
-    return any(view.heatmap is None for view in summary.classes)

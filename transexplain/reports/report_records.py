@@ -12,7 +12,7 @@ from transexplain.reports.sections.audited_run import Audited
 from transexplain.reports.sections.class_views import ClassView
 from transexplain.reports.sections.gallery_items import Gallery
 from transexplain.reports.sections.group_section import Groups
-from transexplain.reports.sections.item_fates import Confusion, Counts, FailureKind, damage
+from transexplain.reports.sections.item_fates import Confusion, FailureKind, FateCounts, damage
 from transexplain.reports.sections.manifest_section import Provenance
 from transexplain.reports.sections.measured_faithfulness import (
     ClassSensitivity,
@@ -32,7 +32,7 @@ class Summary:
 
     headline: tuple[Statement, ...]
     audited: Audited
-    counts: Counts
+    counts: FateCounts
     conservation: Conservation | None
     class_sensitivity: ClassSensitivity | None  #: None: not measured (one class, or an older run)
     classes: tuple[ClassView, ...]

@@ -3,24 +3,59 @@
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
-from transexplain.analysis.groups.merged_aggregates import merged_aggregates
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate, merged_aggregates
 from transexplain.reports.redaction import RedactionRules, Rule
+from transexplain.reports.tables import Table
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
+from transexplain.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class SectionSource:
     """The run, store and totals that a section is collected from."""
 
     db: Database
     run: AuditRun
     total: ShardAggregate  #: of all saved shards
+
+
+Record = TypeVar("Record")
+
+
+def of_run(record: type[Record], run: AuditRun, **more: Any) -> Record:
+    """A record of a run: `more`, and what run and plan say of its other fields."""
+    plan, model, data = run.plan, run.plan.model, run.plan.dataset
+    known = {
+        **{name: getattr(plan, name) for name in _OF_PLAN},
+        **{name: getattr(model, name) for name in _OF_MODEL},
+        "run_id": run.id,
+        "state": run.state,
+        "created": run.created,
+        "finished": run.finished,
+        "plan_digest": plan.digest,
+        "version": __version__,
+        "model": model.source,
+        "model_digest": model.digest,
+        "dataset": data.source,
+        "fingerprint": data.fingerprint,
+        "rows": data.rows,
+        "root": data.root,
+        "method": plan.method.name,
+    }
+    names = {field.name for field in fields(record)}  # type: ignore[arg-type]
+    return record(**{name: value for name, value in known.items() if name in names} | more)
+
+
+_OF_PLAN = (
+    *("name", "targets", "long_text", "max_length", "payload", "window", "stride"),
+    *("long_text_join", "task"),
+)
+_OF_MODEL = ("dtype", "device", "modality", "classes", "head")
 
 
 def merged(db: Database, run_id: str) -> ShardAggregate:
@@ -79,7 +114,9 @@ class Section:
     #: what it adds to the headline
     sentences: Callable[[Any], Iterable[Any]] = _nothing
     record: type | None = None
-    collect: Callable[[Source], Any] | None = None  #: gives a record; None: nothing to show
+    collect: Callable[[SectionSource], Any] | None = None  #: gives a record; None: nothing to show
+    #: tables of the record in an export as CSV
+    tables: Callable[[Any], Iterable[Table]] = _nothing
 
     def is_linked(self, report: Any) -> bool:
         """Return whether the navigation of this report names it."""

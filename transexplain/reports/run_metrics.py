@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
-from transexplain.analysis.groups.impact_ratios import ImpactRow
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.reports.exports.run_facts import state_counts, verdict_counts
 from transexplain.reports.headline import caveats
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.impact_by_category import impact_of
-from transexplain.reports.sections.previous_run import gone, newly
+from transexplain.reports.verdict_words import gone, newly
 from transexplain.types.findings import GroupStatistic
 
 
@@ -81,26 +79,11 @@ def only_scores(summary: Summary) -> bool:
     return len(summary.audited.classes) == 1
 
 
-def category_ratio(row: ImpactRow, *, scored: bool) -> tuple[float, int] | None:
-    """A category's impact ratio and the items that were selected; None: the report has none."""
-    value, count = (row.scoring_ratio, row.above) if scored else (row.ratio, row.selected)
-    return None if value is None or count is None else (value, count)
-
-
-COMPARED = 2  #: categories that a table needs to compare any
-
-
 def lowest_category(summary: Summary) -> float | None:
     """The lowest impact ratio of any category of people; None: no table compares any."""
-    record, scored = impact_of(summary), only_scores(summary)
-    lowest: list[float] = []
-    for answer in record.answers if record else ():
-        for table in answer.tables:
-            known = [
-                ratio[0] for row in table.rows if (ratio := category_ratio(row, scored=scored))
-            ]
-            lowest += known if len(known) >= COMPARED else []
-    return min(lowest, default=None)
+    impact = summary.sections.get("impact")
+    tables = impact.compared(scored=only_scores(summary)) if impact else ()
+    return min((ratio for rows, why in tables if not why for ratio, _ in rows), default=None)
 
 
 def unjudged(summary: Summary) -> list[str]:
@@ -267,8 +250,12 @@ def _counts(summary: Summary) -> Iterator[RunMetric]:
             "changed_predictions", before.other_prediction / before.common, before.common
         )
     if before is not None and summary.groups is not None:
-        yield from _made("groups_newly_flagged", len({change.group for change in newly(before)}))
-        yield from _made("groups_no_longer_flagged", len({change.group for change in gone(before)}))
+        yield from _made(
+            "groups_newly_flagged", len({change.group for change in newly(before.verdicts)})
+        )
+        yield from _made(
+            "groups_no_longer_flagged", len({change.group for change in gone(before.verdicts)})
+        )
 
 
 def _evidence(summary: Summary) -> Iterator[RunMetric]:

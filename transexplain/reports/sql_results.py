@@ -12,28 +12,30 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from functools import cache
 from typing import Any
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
-from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import by_class
-from transexplain.analysis.groups.group_table import RankedEntity, rankings
+from transexplain.analysis.groups.group_table import rankings
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.intervals import Rate
 from transexplain.analysis.groups.measures import gravest
-from transexplain.analysis.groups.outcomes import Mean, Outcome, Side
+from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports.exports.run_facts import Measured, measures
+from transexplain.reports.exports.run_facts import MEASURE_COLUMNS, Measured, measures
 from transexplain.reports.report_records import Summary
 from transexplain.reports.run_metrics import run_metrics
 from transexplain.reports.sections.class_views import ClassView, WordRow
 from transexplain.reports.sections.group_matching import without_rare
+from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarised
+from transexplain.reports.tables import record_columns
 from transexplain.store import result_rows, runs, shard_messages
 from transexplain.store.database import Database
+from transexplain.store.result_tables import metadata
 from transexplain.store.revisions import open_database
-from transexplain.types.findings import GroupStatistic
+from transexplain.types.findings import Practical
 
 Row = dict[str, Any]
 #: entities of a target and class that have rows, besides those that the report lists
@@ -47,13 +49,14 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
     finite is None, as in the report's JSON.
     """
     groups = summary.groups
+    swaps, outcomes = (groups.counterfactuals, groups.outcomes) if groups else ((), ())
     tables: dict[str, Iterator[Row]] = {
         "run_result": iter((_run(summary),)),
         "group_verdict": map(_verdict, groups.verdicts if groups else ()),
         "group_measure": map(_measure, measures(groups)),
-        "group_result": _groups(summary),
-        "counterfactual_result": map(_swap, groups.counterfactuals if groups else ()),
-        "outcome_result": map(_outcome, groups.outcomes if groups else ()),
+        "group_result": _groups(groups) if groups else iter(()),
+        "counterfactual_result": (_row("counterfactual_result", row, _SWAP) for row in swaps),
+        "outcome_result": map(_outcome, outcomes),
         "entity_result": _entities(summary, total),
         "class_word": (row for view in summary.classes for row in _words(view)),
         "run_metric": (
@@ -70,33 +73,98 @@ def _finite(row: Row) -> Row:
     }
 
 
+#: columns of every table, which the store fills
+_KEYS = ("run_id", "ordinal", "written")
+_GROUP = {"group_name": "group"}
+_AUDITED = {"dataset_fingerprint": "fingerprint"}
+_SWAP = {**_GROUP, "reference_entities": "other_entities"}
+_VERDICT = {
+    **_GROUP,
+    "probability": "counterfactual_probability",
+    "changed_across": "counterfactual_changed_across",
+    "changed_within": "counterfactual_changed_within",
+    "documents": "counterfactual_documents",
+    "items": "rates_own_selected_total",
+    "reference_items": "rates_other_selected_total",
+}
+_STATISTIC = {
+    **_GROUP,
+    "positive_share": "positive",
+    "entity_mean_low": "interval_low",
+    "entity_mean_high": "interval_high",
+    "difference_low": "difference_interval_low",
+    "difference_high": "difference_interval_high",
+    "item_rank": "rank",
+    "mention_q05": "quantiles_low",
+    "mention_q25": "quantiles_lower",
+    "mention_q50": "quantiles_median",
+    "mention_q75": "quantiles_upper",
+    "mention_q95": "quantiles_high",
+    "background_difference_low": "background_difference_interval_low",
+    "background_difference_high": "background_difference_interval_high",
+}
+#: rate of a side -> its field
+_RATES = {
+    "rate": "selected",
+    "label_rate": "labelled",
+    "error_rate": "error",
+    "true_positive_rate": "true_positive",
+    "false_positive_rate": "false_positive",
+}
+_SIDE = {
+    "items": "selected_total",
+    "selected": "selected_count",
+    "mean_probability": "probability_value",
+    "mean_probability_low": "probability_interval_low",
+    "mean_probability_high": "probability_interval_high",
+    "calibration": "calibration",
+    **{f"{name}_low": f"{rate}_interval_low" for name, rate in _RATES.items()},
+    **{f"{name}_high": f"{rate}_interval_high" for name, rate in _RATES.items()},
+    **{f"{name}_items": f"{rate}_total" for name, rate in _RATES.items()},
+}
+_SIDES = {"": "own", "reference_": "other"}
+_OUTCOME = {
+    **_GROUP,
+    "rate_difference": "difference",
+    **{f"{p}{name}": f"{of}_{way}" for p, of in _SIDES.items() for name, way in _SIDE.items()},
+}
+_ENTITY = {**_GROUP, "magnitude_share": "share", "item_rank": "rank"}
+_WORD = {"relevance": "total", "function_word": "function"}
+
+
+@cache
+def _cells(record: type) -> Mapping[str, Callable[[Any], Any]]:
+    return {column.title: column.cell for column in record_columns(record)}
+
+
+def _row(table: str, record: Any, names: Mapping[str, str], **more: Any) -> Row:
+    """A row of a result table: `more`, and what the record has of its other columns.
+
+    `names` gives the columns of the record that are not called as those of the table are.
+    """
+    kind: Any = type(record)
+    cells = _cells(kind)
+    columns = metadata.tables[table].c.keys()
+    rest = (column for column in columns if column not in more and column not in _KEYS)
+    return {column: cells[names.get(column, column)](record) for column in rest} | more
+
+
 def _run(summary: Summary) -> Row:
-    audited, groups, verdict = summary.audited, summary.groups, summary.verdict
-    limits = groups.limits if groups else None
-    return {
-        "task": audited.task,
-        "model": audited.model,
-        "model_digest": audited.model_digest,
-        "modality": audited.modality,
-        "dtype": audited.dtype,
-        "dataset": audited.dataset,
-        "dataset_fingerprint": audited.fingerprint,
-        "method": audited.method,
-        "unit": audited.unit,
-        "plan_digest": audited.plan_digest,
-        "reference": groups.reference if groups else None,
-        "correction": groups.correction if groups else None,
-        "practical_relevance": groups.practical if groups else None,
-        "practical_logit": limits.logit if limits else None,
-        "practical_probability": limits.probability if limits else None,
-        "practical_changed": limits.changed if limits else None,
-        "practical_spread": limits.spread if limits else None,
-        "practical_rates": limits.rates if limits else None,
-        "practical_impact_ratio": limits.impact_ratio if limits else None,
-        "verdict_kind": verdict.kind if verdict else "unknown",
-        "verdict": verdict.text if verdict else "",
-        "version": audited.version,
-    }
+    groups, verdict = summary.groups, summary.verdict
+    limits = {f"practical_{field.name}": None for field in fields(Practical)}
+    if groups:
+        limits = {f"practical_{name}": limit for name, limit in asdict(groups.limits).items()}
+    return _row(
+        "run_result",
+        summary.audited,
+        _AUDITED,
+        reference=groups.reference if groups else None,
+        correction=groups.correction if groups else None,
+        practical_relevance=groups.practical if groups else None,
+        **limits,
+        verdict_kind=verdict.kind if verdict else "unknown",
+        verdict=verdict.text if verdict else "",
+    )
 
 
 def _interval(name: str, ends: tuple[float, float] | None) -> Row:
@@ -107,31 +175,18 @@ def _interval(name: str, ends: tuple[float, float] | None) -> Row:
 def _verdict(verdict: GroupVerdict) -> Row:
     swap, rates = verdict.counterfactual, verdict.rates
     moved = swap.measure("probability") if swap else None
-    rate, other = (rates.own.selected, rates.other.selected) if rates else (None, None)
-    return {
-        "group_name": verdict.group,
-        "reference": verdict.reference,
-        "state": verdict.state,
-        "mention": verdict.mention,
-        "outcome": verdict.outcome,
-        "mention_reasons": "; ".join(verdict.mention_reasons),
-        "outcome_reasons": "; ".join(verdict.outcome_reasons),
-        "mention_advice": verdict.mention_advice,
-        "outcome_advice": verdict.outcome_advice,
-        "notes": "; ".join(verdict.notes),
-        "missing": "; ".join(verdict.missing),
+    texts = ("mention_reasons", "outcome_reasons", "notes", "missing")
+    return _row(
+        "group_verdict",
+        verdict,
+        _VERDICT,
+        **{name: "; ".join(getattr(verdict, name)) for name in texts},
         **_decided("mention", swap),
-        "probability": swap.probability if swap else None,
         **_interval("probability", moved.interval if moved else None),
-        "changed_across": swap.changed_across if swap else None,
-        "changed_within": swap.changed_within if swap else None,
-        "documents": swap.documents if swap else None,
         **_decided("outcome", rates),
-        "rate": rate.share if rate else None,
-        "reference_rate": other.share if other else None,
-        "items": rate.total if rate else None,
-        "reference_items": other.total if other else None,
-    }
+        rate=rates.own.selected.share if rates else None,
+        reference_rate=rates.other.selected.share if rates else None,
+    )
 
 
 def _decided(question: str, row: Counterfactual | Outcome | None) -> Row:
@@ -148,142 +203,43 @@ def _decided(question: str, row: Counterfactual | Outcome | None) -> Row:
 
 def _measure(measured: Measured) -> Row:
     question, row, measure = measured
-    return {
-        "group_name": row.group,
-        "reference": row.reference,
-        "question": question,
-        "prediction": row.prediction,
-        "stratum": row.stratum,
-        "measure": measure.name,
-        "value": measure.value,
-        **_interval("value", measure.interval),
-        "interval_level": measure.level,
-        "limit_low": measure.low,
-        "limit_high": measure.high,
-        "state": measure.state,
-        "p": measure.p,
-    }
+    return _row(
+        "group_measure",
+        measure,
+        MEASURE_COLUMNS,
+        group_name=row.group,
+        reference=row.reference,
+        question=question,
+        prediction=row.prediction,
+        stratum=row.stratum,
+    )
 
 
-def _groups(summary: Summary) -> Iterator[Row]:
+def _groups(groups: Groups) -> Iterator[Row]:
     """The table over all items, then those of the splits."""
-    groups = summary.groups
-    if groups is None:
-        return
-    verdicts: Mapping[str, str] = {verdict.group: verdict.state for verdict in groups.verdicts}
-    for row in groups.rows:
-        yield _group(row, ("", ""), verdicts)
-    for split in groups.splits:
-        for part in split.parts:
-            for row in part.rows:
-                yield _group(row, (split.by, part.value), verdicts)
-
-
-def _group(row: GroupStatistic, part: tuple[str, str], verdicts: Mapping[str, str]) -> Row:
-    spread, words = row.quantiles, row.background
-    return {
-        "target": row.target,
-        "class_name": row.class_name,
-        "split_by": part[0],
-        "split_value": part[1],
-        "group_name": row.group,
-        "reference": row.reference,
-        "documents": row.documents,
-        "mentions": row.mentions,
-        "entities": row.entities,
-        "mean": row.mean,
-        "positive_share": row.positive,
-        "entity_mean": row.entity_mean,
-        **_interval("entity_mean", row.interval),
-        "difference": row.difference,
-        **_interval("difference", row.difference_interval),
-        "interval_by": row.interval_by,
-        "p": row.p,
-        "adjusted_p": row.adjusted_p,
-        "detectable": row.detectable,
-        "verdict": row.verdict,
-        "suppressed": row.verdict == "suppressed",
-        "reason": row.reason,
-        "note": row.note,
-        "overall_verdict": verdicts.get(row.group),
-        "item_rank": row.rank,
-        "mention_q05": spread.low if spread else None,
-        "mention_q25": spread.lower if spread else None,
-        "mention_q50": spread.median if spread else None,
-        "mention_q75": spread.upper if spread else None,
-        "mention_q95": spread.high if spread else None,
-        "background_words": words.words if words else None,
-        "background_mean": words.mean if words else None,
-        "background_difference": words.difference if words else None,
-        **_interval("background_difference", words.difference_interval if words else None),
-    }
-
-
-def _swap(counterfactual: Counterfactual) -> Row:
-    return {
-        "kind": counterfactual.kind,
-        "group_name": counterfactual.group,
-        "reference": counterfactual.reference,
-        "prediction": counterfactual.prediction,
-        "stratum": counterfactual.stratum,
-        "documents": counterfactual.documents,
-        "clusters": counterfactual.clusters,
-        "entities": counterfactual.entities,
-        "reference_entities": counterfactual.other_entities,
-        "effect": counterfactual.effect,
-        "probability": counterfactual.probability,
-        "changed_across": counterfactual.changed_across,
-        "changed_within": counterfactual.changed_within,
-        "shift": counterfactual.shift,
-        "noise": counterfactual.noise,
-        "per_position": counterfactual.per_position,
-    }
+    states = {verdict.group: verdict.state for verdict in groups.verdicts}
+    parts = [(split.by, part.value, part.rows) for split in groups.splits for part in split.parts]
+    for by, value, rows in (("", "", groups.rows), *parts):
+        for row in rows:
+            yield _row(
+                "group_result",
+                row,
+                _STATISTIC,
+                split_by=by,
+                split_value=value,
+                suppressed=row.verdict == "suppressed",
+                overall_verdict=states.get(row.group),
+            )
 
 
 def _outcome(outcome: Outcome) -> Row:
-    return {
-        "group_name": outcome.group,
-        "reference": outcome.reference,
-        "prediction": outcome.prediction,
-        "stratum": outcome.stratum,
-        "favourable": outcome.favourable,
-        "whole": outcome.whole,
-        "rate_difference": outcome.difference,
-        "impact_ratio": outcome.impact_ratio,
-        **_side("", outcome.own),
-        **_side("reference_", outcome.other),
+    rates = {
+        f"{prefix}{name}": getattr(getattr(outcome, side), field)
+        for prefix, side in _SIDES.items()
+        for name, field in _RATES.items()
     }
-
-
-def _side(prefix: str, side: Side) -> Row:
-    columns: Row = {
-        "items": side.selected.total,
-        "selected": side.selected.count,
-        "rate": side.selected.share,
-        **_interval("rate", side.selected.interval),
-        **_mean("mean_probability", side.probability),
-        **_rate("label_rate", side.labelled),
-        **_rate("error_rate", side.error),
-        **_rate("true_positive_rate", side.true_positive),
-        **_rate("false_positive_rate", side.false_positive),
-        "calibration": side.calibration,
-    }
-    return {f"{prefix}{name}": value for name, value in columns.items()}
-
-
-def _mean(name: str, mean: Mean | None) -> Row:
-    return {
-        name: mean.value if mean else None,
-        **_interval(name, mean.interval if mean else None),
-    }
-
-
-def _rate(name: str, rate: Rate | None) -> Row:
-    return {
-        name: rate.share if rate else None,
-        **_interval(name, rate.interval if rate else None),
-        f"{name}_items": rate.total if rate else None,
-    }
+    shares = {name: rate.share if rate else None for name, rate in rates.items()}
+    return _row("outcome_result", outcome, _OUTCOME, **shares)
 
 
 def _entities(summary: Summary, total: ShardAggregate) -> Iterator[Row]:
@@ -303,41 +259,22 @@ def _entities(summary: Summary, total: ShardAggregate) -> Iterator[Row]:
     }
     for key, strata in by_class(totals).items():
         rows, listed = totals.rows(strata), reported.get(key, set())
-        usual = {id(row) for row in _most_mentioned(rows)}
+        most = sorted(rows, key=lambda row: (-row.mentions, row.group, row.entity))
+        usual = {id(row) for row in most[:ENTITIES]}
         for row in rows:
             if id(row) in usual or row.entity in listed:
-                place = ranked.get(key, {}).get(row.entity)
-                yield _entity(key, row, place, reported=row.entity in listed)
-
-
-def _most_mentioned(rows: Sequence[EntityRow]) -> list[EntityRow]:
-    return sorted(rows, key=lambda row: (-row.mentions, row.group, row.entity))[:ENTITIES]
-
-
-def _entity(
-    key: tuple[str, str],
-    row: EntityRow,
-    ranked: tuple[int, RankedEntity] | None,
-    *,
-    reported: bool,
-) -> Row:
-    place, believed = ranked or (None, None)
-    return {
-        "target": key[0],
-        "class_name": key[1],
-        "group_name": row.group,
-        "entity": row.entity,
-        "documents": row.documents,
-        "mentions": row.mentions,
-        "mean": row.mean,
-        "magnitude_share": row.share,
-        "positive": row.positive,
-        "item_rank": row.rank,
-        "shrunken": believed.shrunken if believed else None,
-        **_interval("shrunken", believed.interval if believed else None),
-        "place": place,
-        "reported": reported,
-    }
+                place, believed = ranked.get(key, {}).get(row.entity, (None, None))
+                yield _row(
+                    "entity_result",
+                    row,
+                    _ENTITY,
+                    target=key[0],
+                    class_name=key[1],
+                    shrunken=believed.shrunken if believed else None,
+                    **_interval("shrunken", believed.interval if believed else None),
+                    place=place,
+                    reported=row.entity in listed,
+                )
 
 
 _LISTS = ("raising_by_mean", "raising_by_total", "lowering_by_mean", "lowering_by_total")
@@ -351,18 +288,9 @@ def _words(view: ClassView) -> Iterator[Row]:
     }
     words = {row.word: row for rows in lists.values() for row in rows}
     for word, totals in words.items():
-        yield {
-            "target": view.target,
-            "class_name": view.class_name,
-            "word": word,
-            "documents": totals.documents,
-            "mentions": totals.mentions,
-            "relevance": totals.total,
-            "magnitude": totals.magnitude,
-            "mean": totals.mean,
-            "function_word": totals.function,
-            **{name: places[name].get(word) for name in _LISTS},
-        }
+        lists_of_word = {name: places[name].get(word) for name in _LISTS}
+        key = {"target": view.target, "class_name": view.class_name}
+        yield _row("class_word", totals, _WORD, **key, **lists_of_word)
 
 
 log = logging.getLogger(__name__)

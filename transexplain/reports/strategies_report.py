@@ -1,6 +1,5 @@
 """The record of a strategies report: clusters, examples, and the sentences about them."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,24 +21,20 @@ from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.heatmap import colour_bar, data_uri, grid_of, tile
+from transexplain.reports.heatmap import colour_bar, data_uri, tile
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import class_phrase, named, things
 from transexplain.reports.report_formats import plain
-from transexplain.reports.report_section import Statement
+from transexplain.reports.report_formats import render_json as to_json
+from transexplain.reports.report_section import Statement, of_run
 from transexplain.reports.sections.gallery_items import (
-    CHARACTERS,
-    Explanation,
     GalleryItem,
-    Shown,
+    gallery_item,
     outcomes_of,
     show,
 )
 from transexplain.store import results, runs
 from transexplain.store.database import Database
-from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
-from transexplain.types.words import largest, spans_of
-from transexplain.version import __version__
 
 SCHEMA_VERSION = 1
 
@@ -74,12 +69,8 @@ class StrategyReport:
     schema_version: int = SCHEMA_VERSION
 
 
-def headline(strategies: Strategies, classes: Sequence[str]) -> tuple[Statement, ...]:
-    """The sentences at the top: what looks like a shortcut first."""
-    return tuple(_headline(strategies, classes))
-
-
-def _headline(strategies: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
+def headline(strategies: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
+    """Yield the sentences at the top: what looks like a shortcut first."""
     clustered = [class_name for class_name in strategies.classes if class_name.clusters]
     for view in clustered:
         for cluster in view.clusters:
@@ -140,17 +131,13 @@ def suspicion(cluster: Cluster, modality: str) -> str:
     strongest = cluster.suspicions[0]
     size = things(modality, cluster.size)
     if isinstance(strongest, RegionEvidence):
-        return _of_region(strongest, size)
+        where = f"{'at' if 'border' in strongest.region else 'in'} the {strongest.region}"
+        return (
+            f"In its {size}, {percent(strongest.share)} of what speaks for the class lies {where}, "
+            f"which is {percent(strongest.area)} of the picture; in all others "
+            f"{percent(strongest.elsewhere or 0.0)} ({probability(strongest.adjusted_p)})."
+        )
     return _of_word(strongest, size, cluster)
-
-
-def _of_region(evidence: RegionEvidence, size: str) -> str:
-    where = f"{'at' if 'border' in evidence.region else 'in'} the {evidence.region}"
-    return (
-        f"In its {size}, {percent(evidence.share)} of what speaks for the class lies {where}, "
-        f"which is {percent(evidence.area)} of the picture; in all others "
-        f"{percent(evidence.elsewhere or 0.0)} ({probability(evidence.adjusted_p)})."
-    )
 
 
 def _of_word(evidence: WordEvidence, size: str, cluster: Cluster) -> str:
@@ -170,12 +157,8 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
-def notes(strategies: Strategies) -> tuple[str, ...]:
-    """One paragraph each on what was done and what it rests on."""
-    return tuple(_notes(strategies))
-
-
-def _notes(strategies: Strategies) -> Iterator[str]:
+def notes(strategies: Strategies) -> Iterator[str]:
+    """Yield a paragraph each on what was done and what it rests on."""
     yield (
         "Spectral relevance analysis (Lapuschkin et al. 2019): the explanations of each class are "
         "clustered, not its items, so a cluster is a way in which the model decides. No region and "
@@ -247,24 +230,11 @@ def strategy_report(db: Database, strategies: Strategies) -> StrategyReport:
     run = runs.get(db, strategies.run_id)
     plan = run.plan
     return StrategyReport(
-        headline=headline(strategies, plan.model.classes),
-        explored=Explored(
-            name=plan.name,
-            version=__version__,
-            model=plan.model.source,
-            classes=plan.model.classes,
-            dataset=plan.dataset.source,
-            fingerprint=plan.dataset.fingerprint,
-            rows=plan.dataset.rows,
-            root=plan.dataset.root,
-            method=plan.method.name,
-            state=run.state,
-            created=run.created,
-            finished=run.finished,
-        ),
+        headline=tuple(headline(strategies, plan.model.classes)),
+        explored=of_run(Explored, run),
         strategies=strategies,
         exemplars=_exemplars(db, strategies),
-        notes=notes(strategies),
+        notes=tuple(notes(strategies)),
     )
 
 
@@ -277,7 +247,9 @@ def _exemplars(db: Database, strategies: Strategies) -> Mapping[str, Mapping[str
     outcomes = outcomes_of(db, strategies.run_id, set().union(*chosen.values()))
     return {
         class_name: {
-            attribution.item_id: _item(attribution, outcomes[attribution.item_id])
+            attribution.item_id: gallery_item(
+                outcomes[attribution.item_id], "strong", [attribution]
+            )
             for attribution in results.iter_attributions(
                 db, strategies.run_id, item_ids=sorted(ids), target=strategies.target
             )
@@ -285,36 +257,6 @@ def _exemplars(db: Database, strategies: Strategies) -> Mapping[str, Mapping[str
         }
         for class_name, ids in chosen.items()
     }
-
-
-def _item(attribution: Attribution, outcome: ItemOutcome) -> GalleryItem:
-    is_picture = isinstance(attribution.features, PatchGrid)
-    text, words = ("", ()) if is_picture else spans_of(attribution)
-    end = max((word.end for word in words), default=0)
-    shown = tuple(word for word in words if word.end <= CHARACTERS)
-    explanation = Explanation(
-        target=attribution.target,
-        class_name=attribution.class_name,
-        logit=attribution.logit,
-        largest=largest(words),
-        words=shown,
-        grid=grid_of(attribution.relevance) if is_picture else None,
-        box=attribution.features.box if isinstance(attribution.features, PatchGrid) else None,
-    )
-    return GalleryItem(
-        item_id=attribution.item_id,
-        reason="strong",
-        label=outcome.label,
-        predicted=outcome.predicted,
-        truncated=outcome.truncated,
-        text=None if is_picture else text[:CHARACTERS],
-        hidden=max(0, len(text) - CHARACTERS),
-        unread_from=end if outcome.truncated and not is_picture else None,
-        source=outcome.source,
-        explanations=(explanation,),
-        more=0,
-        second_at=None if attribution.text is None else attribution.second_at,
-    )
 
 
 _SIDE = 400  #: of the drawing, with its edge
@@ -397,7 +339,7 @@ def _names(report: StrategyReport) -> dict[str, Any]:
         "exemplars": lambda view, cluster: _drawn_exemplars(report, view, cluster),
         "mean": _mean,
         "scale_of": _scale,
-        "picture_of": lambda item: _picture(item, explored.root),
+        "picture_of": lambda item: show(item, explored.root, item.explanations[0].largest),
         "text_of": _text,
         "embedding": embedding,
         "spectrum": spectrum,
@@ -428,10 +370,6 @@ def _mean(cluster: Cluster, scale: float) -> str:
     return data_uri(tile(np.asarray(cluster.heatmap), width=208, scale=scale))
 
 
-def _picture(item: GalleryItem, root: str) -> Shown:
-    return show(item, root, item.explanations[0].largest)
-
-
 def _text(item: GalleryItem) -> Markup:
     # spans_html escapes the text itself; on its own scale, since shapes are compared, not sizes
     words = item.explanations[0].words
@@ -446,11 +384,8 @@ def render_json(report: StrategyReport) -> str:
 
     Exemplars are the first of each cluster's `item_ids`, which begin with the most typical.
     """
-    document = {
-        name: plain(getattr(report, name))
-        for name in ("schema_version", "headline", "explored", "strategies", "notes")
-    }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    names = ("schema_version", "headline", "explored", "strategies", "notes")
+    return to_json({name: getattr(report, name) for name in names})
 
 
 def schema() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.matching_sheet import MatchPrecision
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import manifest_of
@@ -23,7 +23,7 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_records import Summary
-from transexplain.reports.report_section import Section, Source, merged, uncollected
+from transexplain.reports.report_section import Section, SectionSource, merged, uncollected
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.audited_run import audited_of, notes
 from transexplain.reports.sections.class_views import views
@@ -39,8 +39,9 @@ from transexplain.reports.sections.measured_faithfulness import (
 from transexplain.reports.sections.mixed_section import mixed_of
 from transexplain.reports.sections.previous_run import compared
 from transexplain.reports.survey import choose, survey
-from transexplain.store import parts, runs
+from transexplain.store import blocks, runs
 from transexplain.store.database import Database
+from transexplain.store.shard_summary import summaries_once
 from transexplain.types.plans import AuditRun
 
 __all__ = ["Summary", "summarise", "summarised"]
@@ -53,13 +54,13 @@ def summarise(
     run_id: str,
     *,
     gallery: int = GALLERY,
-    precisions: Sequence[Precision] = (),
+    precisions: Sequence[MatchPrecision] = (),
 ) -> Summary:
     """Everything a report says about a run, finished or not.
 
-    Totals are merged from those of the shards and examples found by index; what an older version
-    saved is walked. Memory grows with the vocabulary and `gallery`, not the run. Items that are
-    damaged in the store are left out, and the report says so.
+    Totals are merged from those of the shards and examples found by index. Memory grows with the
+    vocabulary and `gallery`, not the run. Items that are damaged in the store are left out, and the
+    report says so.
 
     Args:
         db: the store.
@@ -77,17 +78,17 @@ def summarised(
     run_id: str,
     *,
     gallery: int = GALLERY,
-    precisions: Sequence[Precision] = (),
+    precisions: Sequence[MatchPrecision] = (),
 ) -> tuple[Summary, ShardAggregate]:
     """The summary of a run as `summarise` makes it, and the totals that it was made from."""
     if gallery < 0:
         raise ConfigurationError(f"a gallery of {gallery} items cannot be; 0 leaves it out")
     run = runs.get(db, run_id)
-    with uncollected(), parts.sparing(), parts.summaries_once():
+    with uncollected(), blocks.sparing(), summaries_once():
         total = merged(db, run.id)
         with ThreadPoolExecutor(1, "sections") as beside:  # it mostly reads the store
             sections = beside.submit(
-                copy_context().run, _sections, Source(db=db, run=run, total=total)
+                copy_context().run, _sections, SectionSource(db=db, run=run, total=total)
             )
             measured = _measured(db, run, total, gallery, precisions)
     return with_sentences(replace(measured, sections=sections.result())), total
@@ -98,7 +99,7 @@ def _measured(
     run: AuditRun,
     total: ShardAggregate,
     places: int,
-    precisions: Sequence[Precision],
+    precisions: Sequence[MatchPrecision],
 ) -> Summary:
     """The summary without the sentences that are made of it, and without `_sections`."""
     manifest = manifest_of(db, run.id)
@@ -127,7 +128,7 @@ def _measured(
     )
 
 
-def _sections(source: Source) -> dict[str, Any]:
+def _sections(source: SectionSource) -> dict[str, Any]:
     """The records of sections that are not fields of a summary."""
     records: dict[str, Any] = {}
     for name in SECTIONS:

@@ -1,37 +1,18 @@
 """Surveys a run: counts, the colour scale, and the examples to show."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from transexplain.analysis.groups.class_totals import SeenTotals
-from transexplain.analysis.groups.exact_totals import Histogram
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.store import noteworthy
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
-from transexplain.types.relevance_sums import outer_edge
+from transexplain.types.relevance_sums import bin_of, outer_edge
 
 SHARE = 0.9  #: of all explanations that the gallery's shared colour scale does not saturate
 Reason = Literal["wrong", "strong", "first"]
-
-
-@dataclass(slots=True)
-class Sizes:
-    """A histogram of positive numbers over any range in little memory, exact to 1 %."""
-
-    _seen: Histogram = field(default_factory=Histogram)
-    _largest: float = 0.0
-
-    def add(self, size: float) -> None:
-        """Count one number, at least 0."""
-        self._seen.add(size)
-        self._largest = max(self._largest, size)
-
-    def quantile(self, share: float) -> float:
-        """A number that `share` of those added do not exceed; 0 where none was added."""
-        place = self._seen.bin_of(share)
-        return min(self._largest, outer_edge(place)) if place else 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,15 +38,12 @@ def survey(db: Database, run: AuditRun, total: ShardAggregate, places: int) -> S
 
 
 def _scale(db: Database, run_id: str, count: int) -> float:
-    """`Sizes.quantile` of all sizes, of which one is read."""
-    below = max(1, math.ceil(SHARE * count - 1e-9))  # as `Histogram.bin_of`
-    largest = noteworthy.sizes_at(db, run_id, count - below + 1)
-    if largest is None:
+    """The size that `SHARE` of the explanations do not exceed, to 1 %."""
+    below = max(1, math.ceil(SHARE * count - 1e-9))
+    ends = noteworthy.sizes_at(db, run_id, count - below + 1)
+    if ends is None or not (place := bin_of(ends[0])):
         return 0.0
-    sizes = Sizes()
-    for size in largest:  # that of the quantile, and the largest, which bounds it
-        sizes.add(size)
-    return sizes.quantile(0.5)
+    return min(ends[1], outer_edge(place))  # the largest bounds it
 
 
 def choose(survey: Survey, size: int) -> dict[str, Reason]:

@@ -3,7 +3,7 @@
 import csv
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from itertools import islice
 from types import NoneType
 from typing import Any, Generic, Literal, TextIO, TypeVar, get_args, get_origin, get_type_hints
@@ -25,6 +25,15 @@ class Column(Generic[Row]):
 
 
 Columns = Sequence[Column[Row]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """One table of an export; its rows are read once."""
+
+    name: str  #: of the file, without its ending
+    columns: Columns[Any]
+    rows: Iterable[Any]
 
 
 def write_csv(
@@ -120,6 +129,13 @@ def record_columns(record: type[Row], place: int | None = None) -> tuple[Column[
     """
     start: Way = () if place is None else (place,)
     return tuple(_column(name, (*start, *way)) for name, way in _ways(record).items())
+
+
+def chosen(columns: Columns[Row], names: str) -> tuple[Column[Row], ...]:
+    """The columns of these names, with blanks between, as `title` or `new_title=title`."""
+    known = {column.title: column for column in columns}
+    pairs = (name.partition("=") for name in names.split())
+    return tuple(replace(known[of or title], title=title) for title, _, of in pairs)
 
 
 def _column(name: str, way: Way) -> Column[Any]:

@@ -1,7 +1,7 @@
 """A verdict in words for people who know no statistics: in probability and predictions changed."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +11,7 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict, Mentioned,
 from transexplain.analysis.groups.measures import Measure, MeasureName, gravest
 from transexplain.analysis.groups.verdict_sentences import in_stratum
 from transexplain.reports.phrasing import counted, limit, measured, named, percent, signed, sureness
-from transexplain.reports.report_section import Statement
+from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_section import Groups
 
 
@@ -25,7 +25,7 @@ def mention_in_words(verdict: GroupVerdict) -> str:
     changes = f"{deed[0].upper()}{deed[1:]} {_moved(row)}"
     if row.changed_across is not None:
         changes += f" and changes {_changed(row, measure)}"
-    return f"{changes}.{_apart(row, measure)}"
+    return f"{changes}.{_decided_apart(row, measure)}"
 
 
 def outcome_in_words(verdict: GroupVerdict) -> str:
@@ -107,7 +107,7 @@ def _changed(row: Counterfactual, measure: Measure) -> str:
     return f"{text}{_sure(measure, 100.0, 1)}" if measure.name == "changed" else text
 
 
-def _apart(row: Counterfactual, measure: Measure) -> str:
+def _decided_apart(row: Counterfactual, measure: Measure) -> str:
     """Return what decided, where the sentence has not said it."""
     moved = row.measure("probability")
     if measure.name == "spread":
@@ -180,6 +180,11 @@ class Difference:
         return _ANSWERED[self.question]
 
 
+#: question -> its answer where there is a difference
+_DIFFERS: tuple[tuple[Literal["mention", "outcome"], str], ...] = (
+    ("mention", "changes"),
+    ("outcome", "differ"),
+)
 _ANSWERED = {"mention": "the mention changes the prediction", "outcome": "outcomes differ"}
 
 
@@ -220,53 +225,44 @@ def _turned(was: GroupVerdict, now: GroupVerdict) -> bool:
 
 def shown(changes: Sequence[VerdictChange], *, now: bool = True) -> list[Difference]:
     """Questions that the later run, or the earlier one, answers by a difference."""
-    return [
-        Difference(group=row.group, question=question)
-        for row in changes
-        for question, differs in _differs(row, now=now).items()
-        if differs
-    ]
+    return _apart(changes, "after" if now else "before")
 
 
 def newly(changes: Sequence[VerdictChange]) -> list[Difference]:
     """Questions that the later run answers by a difference, and the earlier did not."""
-    return _but_for(shown(changes), shown(changes, now=False), changes)
+    return _apart(changes, "after", "before")
 
 
 def gone(changes: Sequence[VerdictChange]) -> list[Difference]:
     """Questions that the earlier run answered by a difference, and the later does not."""
-    return _but_for(shown(changes, now=False), shown(changes), changes)
+    return _apart(changes, "before", "after")
 
 
-def _but_for(
-    these: list[Difference], others: list[Difference], changes: Sequence[VerdictChange]
+def _apart(
+    changes: Sequence[VerdictChange], here: str, there: str | None = None
 ) -> list[Difference]:
-    turned = {row.group for row in changes if row.turned}
-    return [row for row in these if row not in others or row.group in turned]
-
-
-def _differs(row: VerdictChange, *, now: bool) -> dict[Literal["mention", "outcome"], bool]:
-    mention, outcome = row.mention_before, row.outcome_before
-    if now:
-        mention, outcome = row.mention_after, row.outcome_after
-    return {"mention": mention == "changes", "outcome": outcome == "differ"}
+    """Differences of one run that the other has not, or has with the other sign."""
+    return [
+        Difference(group=row.group, question=question)
+        for row in changes
+        for question, state in _DIFFERS
+        if getattr(row, f"{question}_{here}") == state
+        and (there is None or row.turned or getattr(row, f"{question}_{there}") != state)
+    ]
 
 
 def difference_statements(changes: Sequence[VerdictChange]) -> Iterator[Statement]:
     """Yield which differences are new and which are gone, in the words of the report."""
-    for question, groups in _by_question(newly(changes)).items():
-        text = f"Newly shown: {question} for {named(groups)}."
-        yield Statement(kind="flagged", text=text)
-    for question, groups in _by_question(gone(changes)).items():
-        text = f"No longer shown: {question} for {named(groups)}."
-        yield Statement(kind="fact", text=text)
-
-
-def _by_question(rows: Sequence[Difference]) -> Mapping[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for row in rows:
-        groups.setdefault(row.sentence, []).append(row.group)
-    return groups
+    kinds: tuple[tuple[str, StatementKind, list[Difference]], ...] = (
+        ("Newly shown", "flagged", newly(changes)),
+        ("No longer shown", "fact", gone(changes)),
+    )
+    for begins, kind, rows in kinds:
+        groups: dict[str, list[str]] = {}
+        for row in rows:
+            groups.setdefault(row.sentence, []).append(row.group)
+        for sentence, names in groups.items():
+            yield Statement(kind=kind, text=f"{begins}: {sentence} for {named(names)}.")
 
 
 def rate_sentence(row: RateChange) -> str:

@@ -34,7 +34,7 @@ from transexplain.store.result_tables import (
     run_metric,
     run_result,
 )
-from transexplain.store.schema import form_key, item, result_part, run, shard
+from transexplain.store.schema import OF_ITEMS, form_key, run, shard
 
 _TABLES = {table.name: table for table in RESULT_TABLES}
 _PLAIN = ("id", "name", "state", "created", "finished", "previous")
@@ -87,7 +87,7 @@ def texts_readable(db: Database) -> bool:
     quoted = db.engine.dialect.identifier_preparer.quote_identifier
     may = [
         func.has_table_privilege(quoted(table.name), text("'SELECT'"))
-        for table in (item, result_part, shard)
+        for table in (*OF_ITEMS, shard)
     ]
     with db.read() as connection:
         return bool(connection.execute(select(and_(*may))).scalar_one())
@@ -157,24 +157,24 @@ def _model(db: Database) -> ColumnElement[str]:
 
 def _made(connection: Connection, rows: Sequence[RowMapping]) -> list[ListedRun]:
     metrics = _metrics(connection, [row["id"] for row in rows])
-    found = []
+    listed = []
     for row in rows:
         values = {name: row[name] for name in (*_PLAIN, *_FOUND, *_OF_PLAN)}
         if row["plan"] is not None:
             facts = facts_of(row["plan"])
             values |= {name: getattr(facts, name) for name in _OF_PLAN}
-        found.append(ListedRun(**values, metrics=metrics.get(row["id"], {})))
-    return found
+        listed.append(ListedRun(**values, metrics=metrics.get(row["id"], {})))
+    return listed
 
 
 def _metrics(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, float]]:
     query = select(run_metric.c.run_id, run_metric.c.name, run_metric.c.value).where(
         run_metric.c.run_id.in_(ids), run_metric.c.name.in_(LISTED), run_metric.c.part == ""
     )
-    found: dict[str, dict[str, float]] = {}
+    metrics: dict[str, dict[str, float]] = {}
     for run_id, name, value in connection.execute(query):
-        found.setdefault(run_id, {})[name] = value
-    return found
+        metrics.setdefault(run_id, {})[name] = value
+    return metrics
 
 
 def plan_facts(db: Database, run_id: str) -> PlanFacts:
@@ -276,16 +276,16 @@ def trend(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
     A run without groups, or without results, has one row whose group is None.
     """
     newest = (
-        select(*(run.c[one] for one in ("id", "state", "created")))
+        select(*(run.c[column] for column in ("id", "state", "created")))
         .where(run.c.name == name)
         .order_by(run.c.created.desc(), run.c.id.desc())
         .limit(limit)
         .subquery()
     )
     columns = [
-        one.label("group_state") if one.name == "state" else one
-        for one in group_verdict.c
-        if one.name not in ("run_id", "ordinal")
+        column.label("group_state") if column.name == "state" else column
+        for column in group_verdict.c
+        if column.name not in ("run_id", "ordinal")
     ]
     query = (
         select(newest, *columns)
@@ -304,15 +304,17 @@ def metric_trend(db: Database, ids: Sequence[str]) -> list[dict[str, Any]]:
         .where(of.run_id.in_(ids))
         .order_by(of.run_id, of.ordinal)
     )
-    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    measures: dict[tuple[str, str, str], dict[str, Any]] = {}
     with db.read() as connection:
         rows = connection.execute(query).mappings().all()
-    for row in sorted(rows, key=lambda one: one["run_id"] != (ids[-1] if ids else "")):
+    for row in sorted(
+        rows, key=lambda measure_row: measure_row["run_id"] != (ids[-1] if ids else "")
+    ):
         key = (row["name"], row["target"], row["part"])
         named = dict(zip(("name", "target", "part"), key, strict=True))
-        one = found.setdefault(key, {**named, "unit": row["unit"], "values": {}})
-        one["values"][row["run_id"]] = row["value"]
-    return list(found.values())
+        measure = measures.setdefault(key, {**named, "unit": row["unit"], "values": {}})
+        measure["values"][row["run_id"]] = row["value"]
+    return list(measures.values())
 
 
 def moved_entities(db: Database, before: str, after: str, limit: int) -> list[dict[str, Any]]:
@@ -329,7 +331,7 @@ def moved_entities(db: Database, before: str, after: str, limit: int) -> list[di
             earlier.c.mentions.label("mentions_before"),
             later.c.mentions,
         )
-        .join_from(later, earlier, and_(*(later.c[one] == earlier.c[one] for one in same)))
+        .join_from(later, earlier, and_(*(later.c[column] == earlier.c[column] for column in same)))
         .where(later.c.run_id == after, earlier.c.run_id == before)
         .where(later.c.mentions >= 2, earlier.c.mentions >= 2, moved.is_not(None))
         .order_by(func.abs(moved).desc(), later.c.ordinal)
@@ -339,11 +341,11 @@ def moved_entities(db: Database, before: str, after: str, limit: int) -> list[di
         if connection.dialect.name == "postgresql":
             # it expects one row of a run, and would compare every row with every other
             connection.exec_driver_sql("SET LOCAL enable_nestloop TO off")
-        found = [dict(row) for row in connection.execute(query).mappings()]
+        entities = [dict(row) for row in connection.execute(query).mappings()]
         if connection.dialect.name == "postgresql":
             # the transaction may go on
             connection.exec_driver_sql("SET LOCAL enable_nestloop TO DEFAULT")
-    return found
+    return entities
 
 
 def side_by_side(
@@ -355,11 +357,11 @@ def side_by_side(
     """
     names = tuple(key)
     earlier = {_key(row, names): row for row in result_rows(db, table, before, limit=limit)}
-    found = [
+    sides = [
         {"before": earlier.pop(_key(row, names), None), "after": row}
         for row in result_rows(db, table, after, limit=limit)
     ]
-    return [*found, *({"before": row, "after": None} for row in earlier.values())]
+    return [*sides, *({"before": row, "after": None} for row in earlier.values())]
 
 
 def _key(row: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, ...]:

@@ -77,22 +77,22 @@ def running_runs(db: Database, limit: int) -> list[dict[str, Any]]:
             func.sum(shard.c.stop - shard.c.start).label("items"),
             done.label("items_done"),
             func.max(shard.c.heartbeat).label("last_sign"),
-            *(run.c[one] for one in _PLACE),
+            *(run.c[column] for column in _PLACE),
         )
         .join(shard, shard.c.run_id == run.c.id)
         .where(run.c.state == "running")
-        .group_by(run.c.id, run.c.name, run.c.created, *(run.c[one] for one in _PLACE))
+        .group_by(run.c.id, run.c.name, run.c.created, *(run.c[column] for column in _PLACE))
         .order_by(run.c.created.desc(), run.c.id.desc())
         .limit(limit)
     )
     with db.read() as connection:
-        found = [dict(row) for row in connection.execute(query).mappings()]
-        left = pending(connection, [row["id"] for row in found])
-    for row in found:
+        places = [dict(row) for row in connection.execute(query).mappings()]
+        left = pending(connection, [row["id"] for row in places])
+    for row in places:
         if (more := left.get(row["id"])) is not None:
             row["shards"] += more.shards
             row["items"] += more.rows
-    return found
+    return places
 
 
 _SCHEDULE = ("name", "cron", "time_zone", "state", "on_change", "created", "since", "retry_at")
@@ -144,7 +144,7 @@ def receiver_rows(db: Database, name: str) -> list[dict[str, Any]]:
 def _deliveries() -> Subquery:
     """Of each fire the state of its deliveries together, the most attempts and the last success."""
     at = fire_delivery.c
-    waiting, failed = (func.sum(case((at.state == one, 1), else_=0)) for one in _UNDELIVERED)
+    waiting, failed = (func.sum(case((at.state == state, 1), else_=0)) for state in _UNDELIVERED)
     return (
         select(
             at.schedule,
@@ -163,7 +163,7 @@ def fire_rows(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
     made = _deliveries()
     query = (
         select(
-            *(schedule_fire.c[one] for one in _FIRE),
+            *(schedule_fire.c[column] for column in _FIRE),
             made.c.post,
             func.coalesce(made.c.post_attempts, 0).label("post_attempts"),
             made.c.posted,

@@ -2,25 +2,26 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 
-from transexplain.store import parts
+from transexplain.store import blocks
+from transexplain.store.blocks import Block
 from transexplain.store.database import Database
 from transexplain.store.leases import caution_of
-from transexplain.store.part_reading import Part
 from transexplain.store.ranked_items import LAST_ROW, ItemSearch, places_in
 from transexplain.store.readers import iter_items
-from transexplain.store.schema import item, result_part, shard
+from transexplain.store.schema import failure, item, shard
 from transexplain.store.shard_digests import refuse_damaged_rows
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.scores import MetricScore
 
 _ALIKE = 5  #: items
 _ENTITIES = 3  #: that are looked for
+_NEAR = 100  #: items before and behind one, among which others are looked for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,60 +38,41 @@ class Neighbours:
 
     before: str | None = None
     after: str | None = None
-    alike: tuple[Alike, ...] = ()  #: of its part alone, by ascending row
+    alike: tuple[Alike, ...] = ()  #: of the `_NEAR` before and behind it, by ascending row
 
 
-def neighbours_in(part: Part, place: int, entities: Collection[str]) -> Neighbours:
-    """Of the item at a place of a part, which mentions these entities."""
-    ids, last = part.ids, len(part) - 1
+def neighbours_in(block: Block, place: int, entities: Collection[str]) -> Neighbours:
+    """Of the item at a place of a block, which mentions these entities."""
+    ids, last = block.ids, len(block) - 1
     reasons: dict[int, str] = {}
     for entity in list(entities)[:_ENTITIES]:
-        for other in np.flatnonzero(part.mentioning(None, entity)).tolist():
+        for other in np.flatnonzero(block.mentioning(None, entity)).tolist():
             reasons.setdefault(other, entity)
     reasons.pop(place, None)
     if not reasons:
-        labels, predicted = part.labels, part.predicted
-        wanted = labels[place], predicted[place]
-        same = (n for n, one in enumerate(zip(labels, predicted, strict=True)) if one == wanted)
-        reasons = {other: "" for other in same if other != place}
+        pairs = list(zip(block.labels, block.predicted, strict=True))
+        reasons = {n: "" for n, pair in enumerate(pairs) if pair == pairs[place] and n != place}
     nearest = sorted(sorted(reasons, key=lambda other: abs(other - place))[:_ALIKE])
-    outcomes = part.only(np.array(nearest, dtype=np.int64)).outcomes if nearest else []
+    outcomes = block.only(np.array(nearest, dtype=np.int64)).outcomes if nearest else []
     return Neighbours(
         before=ids[place - 1] if place > 0 else None,
         after=ids[place + 1] if place < last else None,
         alike=tuple(
-            Alike(outcome=one, entity=reasons[other])
-            for other, one in zip(nearest, outcomes, strict=True)
+            Alike(outcome=outcome, entity=reasons[other])
+            for other, outcome in zip(nearest, outcomes, strict=True)
         ),
     )
 
 
-def across_parts(db: Database, run_id: str, row: int, found: Neighbours) -> Neighbours:
-    """With the neighbours that lie in another part than the item in this row."""
-    if found.before is None and row > 0:
-        found = replace(found, before=_last_before(db, run_id, row))
-    if found.after is None:
-        later = range(row + 1, LAST_ROW)
-        first = parts.read(db, run_id, lambda part: part.ids[0], rows=later, together=1)
-        found = replace(found, after=next(first, None))
-    return found
-
-
-def _last_before(db: Database, run_id: str, row: int) -> str | None:
-    key = (result_part.c.shard, result_part.c.part)
-    query = (
-        select(*key)
-        .where(result_part.c.run_id == run_id, result_part.c.last < row)
-        .order_by(*(one.desc() for one in key))
-        .limit(1)
-    )
-    with db.read() as connection:
-        found = connection.execute(query).first()
-    if found is None:
-        return None
-    return next(
-        parts.read(db, run_id, lambda part: part.ids[-1], [(found.shard, found.part)]), None
-    )
+def _around(db: Database, run_id: str, row: int) -> range:
+    """Rows of the dataset from `_NEAR` explained items before this one to as many behind it."""
+    bounds = []
+    for inside, order in ((item.c.idx < row, item.c.idx.desc()), (item.c.idx > row, item.c.idx)):
+        query = select(item.c.idx).where(item.c.run_id == run_id, inside).order_by(order)
+        with db.read() as connection:
+            rows = connection.scalars(query.limit(_NEAR)).all()
+        bounds.append(rows[-1] if rows else row)
+    return range(bounds[0], bounds[1] + 1)
 
 
 _Found = tuple[int, Any]  #: row of the dataset, and what was found there
@@ -110,14 +92,11 @@ def search(
 ) -> Scanned:
     """Explained items from row `start` on, as `ItemOutcome`, in the order of the dataset."""
 
-    def of_part(part: Part) -> list[_Found]:
-        places = places_in(part, wanted)
-        rows = part.rows
-        later = places[rows[places] >= start][: limit + 1]
-        few = part.only(later)
+    def of_block(block: Block) -> list[_Found]:
+        few = block.only(places_in(block, wanted)[: limit + 1])
         return list(zip(few.rows.tolist(), few.outcomes, strict=True))
 
-    return _scan(db, run_id, of_part, start, limit, seconds)
+    return _scan(db, run_id, of_block, start, limit, seconds)
 
 
 def mentions_of(
@@ -132,26 +111,27 @@ def mentions_of(
 ) -> Scanned:
     """Items that mention an entity, with all its mentions: (outcome, mentions) each."""
 
-    def of_part(part: Part) -> list[_Found]:
-        places = np.flatnonzero(part.mentioning(group, entity))
-        places = places[part.rows[places] >= start][: limit + 1]
+    def of_block(block: Block) -> list[_Found]:
+        places = np.flatnonzero(block.mentioning(group, entity))[: limit + 1]
         if not len(places):
             return []
-        few = part.only(places)
-        found: dict[int, list[Mention]] = {}
-        for place, one in few.mentions():
-            if (one.group, one.entity) == (group, entity):
-                found.setdefault(place, []).append(one)
+        few = block.only(places)
+        mentions: dict[int, list[Mention]] = {}
+        for place, mention in few.mentions():
+            if (mention.group, mention.entity) == (group, entity):
+                mentions.setdefault(place, []).append(mention)
         outcomes = few.outcomes
-        return [(few.rows.tolist()[at], (outcomes[at], tuple(found[at]))) for at in sorted(found)]
+        return [
+            (few.rows.tolist()[at], (outcomes[at], tuple(mentions[at]))) for at in sorted(mentions)
+        ]
 
-    return _scan(db, run_id, of_part, start, limit, seconds)
+    return _scan(db, run_id, of_block, start, limit, seconds)
 
 
 def _scan(
     db: Database,
     run_id: str,
-    of_part: Callable[[Part], list[_Found]],
+    of_block: Callable[[Block], list[_Found]],
     start: int,
     limit: int,
     seconds: float,
@@ -159,25 +139,25 @@ def _scan(
     """Blocks of the run by row until `limit` were found or so much time went by."""
     begun = time.monotonic()
 
-    def block(part: Part) -> tuple[int, list[_Found]]:
-        return int(part.rows[-1]), of_part(part)
+    def found(block: Block) -> tuple[int, list[_Found]]:
+        return int(block.rows[-1]), of_block(block)
 
-    inside = parts.read(db, run_id, block, rows=range(start, LAST_ROW), together=1)
-    found: list[_Found] = []
+    inside = blocks.read(db, run_id, found, range(start, LAST_ROW))
+    matches: list[_Found] = []
     for last, some in inside:
-        found += some
-        if len(found) > limit:
-            following = found.pop(limit)[0]
+        matches += some
+        if len(matches) > limit:
+            following = matches.pop(limit)[0]
             break
         if time.monotonic() - begun > seconds:
             following = last + 1
             break
     else:
         following = None
-    found = found[:limit]
-    refuse_damaged_rows(db, run_id, [row for row, _ in found])
+    matches = matches[:limit]
+    refuse_damaged_rows(db, run_id, [row for row, _ in matches])
     return Scanned(
-        found=tuple(one for _, one in found),
+        found=tuple(one for _, one in matches),
         next_row=following,
         seconds=time.monotonic() - begun,
     )
@@ -195,45 +175,42 @@ class ItemRecord:
 
 
 def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFailure | None:
-    """The item with this id, or why it could not be explained; None: the run has none yet.
+    """The item with this id, or why it could not be explained; None: the run has none yet."""
 
-    The one part that holds it is decoded once.
-    """
-
-    def work(part: Part) -> ItemRecord | None:
-        places = part.places_of({item_id})
+    def work(block: Block) -> ItemRecord | None:
+        places = block.places_of({item_id})
         if not len(places):
             return None
-        one = part.only(places)
-        mentions = tuple(found for _, found in one.mentions())
-        entities = dict.fromkeys(found.entity for found in mentions)
+        alone = block.only(places)
+        mentions = tuple(mention for _, mention in alone.mentions())
+        entities = dict.fromkeys(mention.entity for mention in mentions)
         return ItemRecord(
-            outcome=one.outcomes[0],
-            attributions=tuple(found for _, found in one.attributions()),
+            outcome=alone.outcomes[0],
+            attributions=tuple(attribution for _, attribution in alone.attributions()),
             mentions=mentions,
-            scores=tuple(found for _, found in one.scores()),
-            near=neighbours_in(part, int(places[0]), entities),
+            scores=tuple(score for _, score in alone.scores()),
+            near=neighbours_in(block, int(places[0]), entities),
         )
 
-    for found in parts.read(db, run_id, work, parts.holding(db, run_id, [item_id])):
-        if found is not None:
-            row = found.outcome.index
-            refuse_damaged_rows(db, run_id, [row])
-            return replace(found, near=across_parts(db, run_id, row, found.near))
+    for row in blocks.rows_of_ids(db, run_id, [item_id]):
+        for record in blocks.read(db, run_id, work, _around(db, run_id, row)):
+            if record is not None:
+                refuse_damaged_rows(db, run_id, [row])
+                return record
     failed = iter_items(db, run_id, only_failed=True, item_ids=[item_id])
-    return next((one for one in failed if isinstance(one, ItemFailure)), None)
+    return next((failure for failure in failed if isinstance(failure, ItemFailure)), None)
 
 
-_FAILED = ("index", "item_id", "error_kind", "error", "traceback")
+_FAILED = ("idx", "item_id", "kind", "error", "traceback")
 
 
 def failed_page(db: Database, run_id: str, *, start: int, limit: int) -> list[ItemFailure]:
     """Items from row `start` on that could not be explained."""
-    columns = [item.c[name] for name in _FAILED]
+    columns = [failure.c[name] for name in _FAILED]
     query = (
         select(*columns)
-        .where(item.c.run_id == run_id, item.c.index >= start)
-        .order_by(item.c.index)
+        .where(failure.c.run_id == run_id, failure.c.idx >= start)
+        .order_by(failure.c.idx)
         .limit(limit)
     )
     with db.read() as connection:

@@ -294,8 +294,8 @@ def _libpq_options() -> frozenset[str]:
     """The options that the client library of this machine knows."""
     import psycopg  # SQLite works without it
 
-    found = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-    return frozenset(found)
+    options = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+    return frozenset(options)
 
 
 def _engine(url: URL, *, foreign_keys: bool = True, **options: Any) -> Engine:

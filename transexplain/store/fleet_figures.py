@@ -28,7 +28,7 @@ from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
 from transexplain.store.leases import lease_expired
 from transexplain.store.runs import states_of
-from transexplain.store.schema import item, run, shard
+from transexplain.store.schema import failure, run, shard
 from transexplain.store.shard_blocks import Pending, pending
 from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES
@@ -230,10 +230,10 @@ def _states(connection: Connection, ids: Collection[str]) -> dict[str, list[RowM
 
 def _kinds(connection: Connection, ids: Collection[str]) -> dict[str, dict[str, int]]:
     query = (
-        select(item.c.run_id, item.c.error_kind, func.count())
-        .where(item.c.run_id.in_(ids))
-        .group_by(item.c.run_id, item.c.error_kind)
-        .order_by(item.c.run_id, func.count().desc(), item.c.error_kind)
+        select(failure.c.run_id, failure.c.kind, func.count())
+        .where(failure.c.run_id.in_(ids))
+        .group_by(failure.c.run_id, failure.c.kind)
+        .order_by(failure.c.run_id, func.count().desc(), failure.c.kind)
     )
     found: dict[str, dict[str, int]] = {}
     for run_id, kind, count in connection.execute(query):

@@ -11,7 +11,7 @@ from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
 from transexplain.store.leases import lease_expired
 from transexplain.store.runs import states_of
-from transexplain.store.schema import dead_letter, item, run, shard
+from transexplain.store.schema import dead_letter, failure, run, shard
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES, DeviceTime
 
 _NAMES = (BUSY, *STAGES, NO_WORK)
@@ -20,7 +20,7 @@ _NAMES = (BUSY, *STAGES, NO_WORK)
 def device_times(db: Database, run_id: str) -> list[DeviceTime]:
     """Each worker's time on the saved shards of one run, by name.
 
-    Shards that an older version saved carry none. Raises DatabaseError as `Database.read`.
+    Raises DatabaseError as `Database.read`.
     """
     with db.read() as connection:
         return _times(connection, shard.c.run_id == run_id)
@@ -134,7 +134,7 @@ def status(db: Database, *, recent: float = RECENT, items: bool = True) -> Fleet
             shards=states_of(
                 "running",
                 {state: count for state, count, _, _ in shards},
-                sum(one.shards for one in left.values()),
+                sum(work.shards for work in left.values()),
             ),
             explained=sum(int(explained) for _, _, explained, _ in shards),
             failed=_failed(connection, current) if items else {},
@@ -154,10 +154,10 @@ def failures(db: Database, run_id: str) -> dict[str, int]:
 
 def _failed(connection: Connection, which: ColumnElement[bool]) -> dict[str, int]:
     query = (
-        select(item.c.error_kind, func.count())
-        .join(run, run.c.id == item.c.run_id)
+        select(failure.c.kind, func.count())
+        .join(run, run.c.id == failure.c.run_id)
         .where(which)
-        .group_by(item.c.error_kind)
+        .group_by(failure.c.kind)
     )
     return dict(sorted((str(kind), int(count)) for kind, count in connection.execute(query)))
 
@@ -174,7 +174,7 @@ def _workers(connection: Connection) -> tuple[WorkerStatus, ...]:
         .where(shard.c.state == "running", shard.c.lease_until.is_not(None))
         .group_by(shard.c.worker, shard.c.run_id)
     )
-    found = (
+    workers = (
         WorkerStatus(
             name=str(name),
             run_id=run_id,
@@ -184,4 +184,4 @@ def _workers(connection: Connection) -> tuple[WorkerStatus, ...]:
         )
         for name, run_id, count, age, left in connection.execute(query)
     )
-    return tuple(sorted(found, key=lambda one: (one.name, one.run_id)))
+    return tuple(sorted(workers, key=lambda worker: (worker.name, worker.run_id)))

@@ -40,8 +40,8 @@ class _Checked(msgspec.Struct):
 
 class _Aggregate(msgspec.Struct):
     predictions: list[tuple[str | None, str, int]] = []
-    positions: list[Any] = []
-    heatmaps: list[Any] = []
+    positions: list[tuple[str, str, list[int]]] = []
+    pictures: list[tuple[str, str, int, int, list[int]]] = []
     checked: _Checked = msgspec.field(default_factory=_Checked)
 
 
@@ -85,11 +85,11 @@ class GatheredTotals:
         self._pieces.go_on(db, seconds)
 
     def positions(self, target: str, class_name: str) -> list[int]:
-        """The numbers of the parts of a text of `PositionTotals`, one part after the other."""
+        """The numbers of the parts of a text of `part_totals`, one part after the other."""
         return self._positions.get((target, class_name), [])
 
     def heatmaps(self, class_name: str) -> list[tuple[str, tuple[int, int], int, list[int]]]:
-        """(target, (rows, columns), pictures, sum of each cell) of a class, as `HeatmapTotals`."""
+        """(target, (rows, columns), pictures, sum of each cell) of a class, see `mean_heatmaps`."""
         return [
             (target, (rows, columns), count, cells)
             for (target, name, rows, columns), (count, *cells) in sorted(self._heatmaps.items())
@@ -130,12 +130,10 @@ class GatheredTotals:
         self.shards += 1
         for label, predicted, count in one.predictions:
             self.predictions[label or "", predicted] += count
-        for totals in one.positions:
-            key = (totals["target"], totals["class_name"])
-            _sum(self._positions, key, (number for part in totals["parts"] for number in part))
-        for totals in one.heatmaps:
-            key = (totals["target"], totals["class_name"], *totals["shape"])
-            _sum(self._heatmaps, key, (totals["count"], *totals["cells"]))
+        for target, name, row in one.positions:
+            _sum(self._positions, (target, name), row)
+        for target, name, rows, columns, row in one.pictures:
+            _sum(self._heatmaps, (target, name, rows, columns), row)
         for answer in one.checked.observations:
             self.cut = self.cut or self._answers == MOST_ANSWERS
             if not self.cut:

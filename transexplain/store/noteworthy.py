@@ -1,6 +1,6 @@
 """Finds the strongest explanations and the most wrong answers of a run, without reading all of it.
 
-The summary of a part says how strong and how wrong its items are at most: parts are read from the
+The summary of a shard says how strong and how wrong its items are at most: shards are read from the
 highest on, until no other can hold one more.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from transexplain.store import parts
+from transexplain.store import blocks
+from transexplain.store.blocks import Block
 from transexplain.store.database import Database
-from transexplain.store.part_reading import Part
-from transexplain.store.part_summary import PartSummary, margin_of
 from transexplain.store.readers import explained_items
 from transexplain.store.runs import require
-from transexplain.store.schema import item, run, shard
+from transexplain.store.schema import failure, item, run, shard
+from transexplain.store.shard_summary import ShardSummary, margin_of, summaries
 from transexplain.types.items import ItemFailure
 from transexplain.types.relevance_sums import middle
 
@@ -32,7 +32,7 @@ class RecordedRun:
     finished: float | None
     plan: Mapping[str, Any]
     plan_digest: str
-    environment: Mapping[str, Any] | None  #: of who planned it; None: written by an older version
+    environment: Mapping[str, Any]  #: of who planned it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,9 +76,9 @@ def recorded_shards(
 def failure_kinds(db: Database, run_id: str) -> dict[str, int]:
     """Failed items by kind."""
     query = (
-        select(item.c.error_kind, func.count())
-        .where(item.c.run_id == run_id)
-        .group_by(item.c.error_kind)
+        select(failure.c.kind, func.count())
+        .where(failure.c.run_id == run_id)
+        .group_by(failure.c.kind)
     )
     with db.read() as connection:
         return {str(kind): int(count) for kind, count in connection.execute(query)}
@@ -92,17 +92,14 @@ def explained_rows(
     Read as the iterator advances, never all at once.
     """
 
-    def named(part: Part) -> list[tuple[int, str]]:
-        every = zip(part.rows.tolist(), part.ids, strict=True)
-        return [(row, name) for row, name in every if rows is None or row in rows]
-
-    for some in parts.read(db, run_id, named, rows=rows):
-        yield from some
+    columns = (item.c.idx, item.c.item_id)
+    for some in blocks.pages(db, run_id, rows, columns):
+        yield from map(tuple, some)
 
 
 def workers_of(shards: Collection[RecordedShard]) -> int:
     """How many processes worked on the shards last."""
-    return len({one.worker for one in shards if one.worker is not None})
+    return len({status.worker for status in shards if status.worker is not None})
 
 
 __all__ = [
@@ -138,16 +135,16 @@ def strongest(db: Database, run_id: str, count: int) -> list[str]:
     Among equals, those that come first in the dataset.
     """
 
-    def ranked(part: Part) -> list[_Ranked]:
-        of, rows = part.explained.of.tolist(), part.rows.tolist()
-        sizes = enumerate(part.sizes().tolist())
-        return [(-size, rows[of[n]], n, part.ids[of[n]]) for n, size in sizes]
+    def ranked(block: Block) -> list[_Ranked]:
+        of, rows = block.explained.of.tolist(), block.rows.tolist()
+        sizes = enumerate(block.sizes().tolist())
+        return [(-size, rows[of[n]], n, block.ids[of[n]]) for n, size in sizes]
 
     return _best(db, run_id, count, _largest, ranked)
 
 
-def _largest(one: PartSummary) -> float | None:
-    return one.largest if one.attributions else None
+def _largest(summary: ShardSummary) -> float | None:
+    return summary.largest if summary.attributions else None
 
 
 def wrong(db: Database, run_id: str, count: int) -> list[str]:
@@ -158,38 +155,40 @@ def wrong(db: Database, run_id: str, count: int) -> list[str]:
     with db.read() as connection:
         places = places_of(connection, run_id)
 
-    def ranked(part: Part) -> list[_Ranked]:
-        margins = ((one, margin_of(one, places)) for one in part.outcomes)
+    def ranked(block: Block) -> list[_Ranked]:
+        margins = ((outcome, margin_of(outcome, places)) for outcome in block.outcomes)
         return [
-            (-margin, one.index, 0, one.item_id) for one, margin in margins if margin is not None
+            (-margin, outcome.index, 0, outcome.item_id)
+            for outcome, margin in margins
+            if margin is not None
         ]
 
-    return _best(db, run_id, count, lambda one: one.margin, ranked)
+    return _best(db, run_id, count, lambda outcome: outcome.margin, ranked)
 
 
 def _best(
     db: Database,
     run_id: str,
     count: int,
-    highest: Callable[[PartSummary], float | None],
-    ranked: Callable[[Part], list[_Ranked]],
+    highest: Callable[[ShardSummary], float | None],
+    ranked: Callable[[Block], list[_Ranked]],
 ) -> list[str]:
-    """The best `count` of what `ranked` gives of the parts."""
-    found: list[_Ranked] = []
-    bounds = [(highest(one.summary), one.key) for one in parts.summaries(db, run_id)]
-    known = [(bound, key) for bound, key in bounds if bound is not None]
-    for bound, key in sorted(known, key=lambda one: -one[0]):
-        if len(found) >= count and (not count or bound < -found[-1][0]):
+    """The best `count` of what `ranked` gives of the shards."""
+    best: list[_Ranked] = []
+    bounds = [(highest(each.summary), each.shard) for each in summaries(db, run_id)]
+    known = [(bound, index) for bound, index in bounds if bound is not None]
+    for bound, index in sorted(known, key=lambda pair: (-pair[0], pair[1])):
+        if len(best) >= count and (not count or bound < -best[-1][0]):
             break
-        for more in parts.read(db, run_id, ranked, [key]):
-            found = heapq.nsmallest(count, [*found, *more])
-    return list(dict.fromkeys(name for *_, name in found))
+        for more in blocks.read(db, run_id, ranked, blocks.rows_of_shard(db, run_id, index)):
+            best = heapq.nsmallest(count, [*best, *more])
+    return list(dict.fromkeys(name for *_, name in best))
 
 
 def first(db: Database, run_id: str, count: int) -> list[str]:
     """The first `count` items of the dataset that have a result."""
-    found: Iterator[str] = (one.item_id for one in explained_items(db, run_id))
-    return [name for _, name in zip(range(count), found, strict=False)]
+    names: Iterator[str] = (one.item_id for one in explained_items(db, run_id))
+    return [name for _, name in zip(range(count), names, strict=False)]
 
 
 def sizes_at(db: Database, run_id: str, above: int) -> tuple[float, float] | None:
@@ -199,7 +198,7 @@ def sizes_at(db: Database, run_id: str, above: int) -> tuple[float, float] | Non
     """
     counts: dict[int, int] = {}
     largest: float | None = None
-    for held in parts.summaries(db, run_id):
+    for held in summaries(db, run_id):
         for place, many in held.summary.sizes:
             counts[place] = counts.get(place, 0) + many
         if held.summary.attributions:
@@ -218,21 +217,21 @@ def failure_examples(
     db: Database, run_id: str, count: int
 ) -> Mapping[str, tuple[int, Sequence[ItemFailure]]]:
     """Kind of failure -> how many items, and the first `count` of them."""
-    found: dict[str, tuple[int, list[ItemFailure]]] = {}
+    examples: dict[str, tuple[int, list[ItemFailure]]] = {}
     for kind, number in failure_kinds(db, run_id).items():
         query = (
-            select(item.c.item_id, item.c.index, item.c.error, item.c.traceback)
-            .where(item.c.run_id == run_id, item.c.error_kind == kind)
-            .order_by(item.c.index)
+            select(*(failure.c[name] for name in ("item_id", "idx", "error", "traceback")))
+            .where(failure.c.run_id == run_id, failure.c.kind == kind)
+            .order_by(failure.c.idx)
             .limit(count)
         )
         with db.read() as connection:
             rows = connection.execute(query).all()
-        found[kind] = (
+        examples[kind] = (
             number,
             [
                 ItemFailure(item_id=name, index=row, kind=kind, message=why, traceback=trace or "")
                 for name, row, why, trace in rows
             ],
         )
-    return found
+    return examples

@@ -1,6 +1,6 @@
 """Ranks the items of a run by a value, a piece at a time: no index holds all of them.
 
-Where the summaries of parts bound the value, parts are read from the highest bound on, and only
+Where the summaries of shards bound the value, shards are read from the highest bound on, and only
 until no other can hold an item that comes before those that were found; else all in turn. The
 first `KEPT` items are kept.
 """
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transexplain.store import parts
+from transexplain.store import blocks
+from transexplain.store.array_columns import Floats, Ints
+from transexplain.store.blocks import Block
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import gives_several, places_of
-from transexplain.store.part_columns import Floats, Ints
-from transexplain.store.part_reading import Key, Part
-from transexplain.store.part_summary import PartSummary, margin_of, relative_gaps
+from transexplain.store.shard_summary import ShardSummary, margin_of, relative_gaps, summaries
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.words import spans_of
 
@@ -73,45 +73,45 @@ class ItemSearch:
     entity: str = ""  #: that it mentions, of `group` where one is given
 
 
-def places_in(part: Part, wanted: ItemSearch) -> Ints:
-    """Where the items of a part stand that are what is wanted, ascending."""
-    keep = np.ones(len(part), dtype=bool)
+def places_in(block: Block, wanted: ItemSearch) -> Ints:
+    """Where the items of a block stand that are what is wanted, ascending."""
+    keep = np.ones(len(block), dtype=bool)
     if wanted.group or wanted.entity:
-        keep &= part.mentioning(wanted.group or None, wanted.entity or None)
+        keep &= block.mentioning(wanted.group or None, wanted.entity or None)
     if wanted.predicted:
-        keep &= part.named("predicted", wanted.predicted)
+        keep &= block.named("predicted", wanted.predicted)
     if wanted.label:
-        keep &= part.named("label", wanted.label) | part.named("raw_label", wanted.label)
+        keep &= block.named("label", wanted.label) | block.named("raw_label", wanted.label)
     if wanted.text:
-        _hold(part, keep, wanted.text.casefold(), unknown=False)
+        _hold(block, keep, wanted.text.casefold(), unknown=False)
     if wanted.word:
-        _hold(part, keep, wanted.word.casefold(), unknown=True)
+        _hold(block, keep, wanted.word.casefold(), unknown=True)
     places = np.flatnonzero(keep)
-    return _with_word(part, places, wanted.word) if wanted.word else places
+    return _with_word(block, places, wanted.word) if wanted.word else places
 
 
-def _hold(part: Part, keep: Any, needle: str, *, unknown: bool) -> None:
+def _hold(block: Block, keep: Any, needle: str, *, unknown: bool) -> None:
     """Leave out items whose text does not hold `needle`; `unknown`: keep those without a text."""
     held = np.flatnonzero(keep).tolist()
-    texts = part.texts if held else []
+    texts = block.texts if held else []
     for place in held:
         text = texts[place]
         keep[place] = unknown if text is None else needle in text.casefold()
 
 
-def _with_word(part: Part, places: Ints, word: str) -> Ints:
-    found = word_relevance(part, places, word)
-    having: Ints = places[np.array([bool(one) for one in found], dtype=bool)]
+def _with_word(block: Block, places: Ints, word: str) -> Ints:
+    relevance = word_relevance(block, places, word)
+    having: Ints = places[np.array([bool(value) for value in relevance], dtype=bool)]
     return having
 
 
-def word_relevance(part: Part, places: Ints, word: str) -> list[list[tuple[float, float]]]:
+def word_relevance(block: Block, places: Ints, word: str) -> list[list[tuple[float, float]]]:
     """Of each of these items, for each explanation with the word: `relevance_of_word`."""
-    found: list[list[tuple[float, float]]] = [[] for _ in places]
+    relevance: list[list[tuple[float, float]]] = [[] for _ in places]
     if len(places):
-        for place, one in part.only(places).attributions():
-            found[place] += relevance_of_word([one], word)
-    return found
+        for place, attribution in block.only(places).attributions():
+            relevance[place] += relevance_of_word([attribution], word)
+    return relevance
 
 
 def relevance_of_word(explained: Iterable[Attribution], word: str) -> Iterator[tuple[float, float]]:
@@ -120,10 +120,10 @@ def relevance_of_word(explained: Iterable[Attribution], word: str) -> Iterator[t
     All its mentions are added up. Pictures have no words.
     """
     needle = word.casefold()
-    for one in explained:
-        if isinstance(one.features, PatchGrid):
+    for attribution in explained:
+        if isinstance(attribution.features, PatchGrid):
             continue
-        text, spans = spans_of(one)
+        text, spans = spans_of(attribution)
         here = [w.relevance for w in spans if text[w.start : w.end].casefold() == needle]
         if here:
             yield sum(here), sum(abs(w.relevance) for w in spans)
@@ -144,33 +144,33 @@ class ItemOrder:
 
     title: str  #: as a reader chooses it
     value: str  #: what the value is called
-    of_part: Callable[[Part, Ints, Sought], Floats]  #: of the items at these places
+    of_block: Callable[[Block, Ints, Sought], Floats]  #: of the items at these places
     sign: int = 1  #: 1: the largest first; -1: the smallest
-    #: no item of the part has a larger value (None: none has one); no such function: not known
-    bound: Callable[[PartSummary], float | None] | None = None
+    #: no item of the shard has a larger value (None: none has one); no such function: not known
+    bound: Callable[[ShardSummary], float | None] | None = None
     needs_word: bool = False
 
 
-def _over_logits(part: Part, of: Callable[[Floats, Ints], Floats]) -> Floats:
+def _over_logits(block: Block, of: Callable[[Floats, Ints], Floats]) -> Floats:
     """(N,) of every item that has logits, from all of them and where each item's begin."""
-    values, counts = part.joined_logits
-    found = np.full(len(part), np.nan)
+    values, counts = block.logits
+    shares = np.full(len(block), np.nan)
     some = counts > 0
     if some.any():
-        found[some] = of(values, (np.cumsum(counts) - counts)[some])
-    return found
+        shares[some] = of(values, (np.cumsum(counts) - counts)[some])
+    return shares
 
 
 def _softmax_top(values: Floats, begins: Ints) -> Floats:
     tops = np.maximum.reduceat(values, begins)
     sizes = np.diff(np.append(begins, len(values)))
-    found: Floats = 1.0 / np.add.reduceat(np.exp(values - np.repeat(tops, sizes)), begins)
-    return found
+    shares: Floats = 1.0 / np.add.reduceat(np.exp(values - np.repeat(tops, sizes)), begins)
+    return shares
 
 
 def _sigmoid_top(values: Floats, begins: Ints) -> Floats:
-    found: Floats = np.exp(-np.logaddexp(0.0, -np.maximum.reduceat(values, begins)))
-    return found
+    shares: Floats = np.exp(-np.logaddexp(0.0, -np.maximum.reduceat(values, begins)))
+    return shares
 
 
 def _top(sought: Sought) -> Callable[[Floats, Ints], Floats]:
@@ -178,53 +178,55 @@ def _top(sought: Sought) -> Callable[[Floats, Ints], Floats]:
     return _sigmoid_top if sought.several else _softmax_top
 
 
-def _confidences(part: Part, places: Ints, sought: Sought) -> Floats:
-    return _over_logits(part, _top(sought))[places]
+def _confidences(block: Block, places: Ints, sought: Sought) -> Floats:
+    return _over_logits(block, _top(sought))[places]
 
 
-def _top_logits(part: Part, places: Ints, _sought: Sought) -> Floats:
-    return _over_logits(part, np.maximum.reduceat)[places]
+def _top_logits(block: Block, places: Ints, _sought: Sought) -> Floats:
+    return _over_logits(block, np.maximum.reduceat)[places]
 
 
-def _margins(part: Part, places: Ints, sought: Sought) -> Floats:
-    outcomes = part.only(places).outcomes if len(places) else []
-    return _numbers(margin_of(one, sought.classes) for one in outcomes)
+def _margins(block: Block, places: Ints, sought: Sought) -> Floats:
+    outcomes = block.only(places).outcomes if len(places) else []
+    return _numbers(margin_of(outcome, sought.classes) for outcome in outcomes)
 
 
 def _numbers(values: Iterable[float | None]) -> Floats:
-    return np.array([np.nan if one is None else one for one in values], dtype=np.float64)
+    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def _largest_of(part: Part, places: Ints, values: Floats, of: Ints) -> Floats:
+def _largest_of(block: Block, places: Ints, values: Floats, of: Ints) -> Floats:
     """The largest of the values of each item's explanations."""
-    found = np.full(len(part), -np.inf)
-    np.maximum.at(found, of, values)
-    found[np.isneginf(found)] = np.nan
-    return found[places]
+    largest = np.full(len(block), -np.inf)
+    np.maximum.at(largest, of, values)
+    largest[np.isneginf(largest)] = np.nan
+    return largest[places]
 
 
-def _strengths(part: Part, places: Ints, _sought: Sought) -> Floats:
-    return _largest_of(part, places, part.sizes(), part.explained.of)
+def _strengths(block: Block, places: Ints, _sought: Sought) -> Floats:
+    return _largest_of(block, places, block.sizes(), block.explained.of)
 
 
-def _gaps(part: Part, places: Ints, _sought: Sought) -> Floats:
-    explained = part.explained
+def _gaps(block: Block, places: Ints, _sought: Sought) -> Floats:
+    explained = block.explained
     kept = explained.ledgered
     gaps = relative_gaps(explained.ledger_entries())
-    return _largest_of(part, places, gaps[kept], explained.of[kept])
+    return _largest_of(block, places, gaps[kept], explained.of[kept])
 
 
 _Shares = Sequence[tuple[float, float]]
 
 
-def _of_word(choose: Callable[[_Shares], float]) -> Callable[[Part, Ints, Sought], Floats]:
+def _of_word(choose: Callable[[_Shares], float]) -> Callable[[Block, Ints, Sought], Floats]:
     """From the relevance of a word in each explanation of an item."""
 
-    def of_part(part: Part, places: Ints, sought: Sought) -> Floats:
-        found = word_relevance(part, places, sought.word)
-        return np.array([choose(one) if one else np.nan for one in found], dtype=np.float64)
+    def of_block(block: Block, places: Ints, sought: Sought) -> Floats:
+        relevance = word_relevance(block, places, sought.word)
+        return np.array(
+            [choose(values) if values else np.nan for values in relevance], dtype=np.float64
+        )
 
-    return of_part
+    return of_block
 
 
 #: name in an address -> the order; without a name items stand as in the data
@@ -232,48 +234,50 @@ ORDERS: Mapping[str, ItemOrder] = {
     "unsure": ItemOrder(
         title="least confident first",
         value="confidence",
-        of_part=_confidences,
+        of_block=_confidences,
         sign=-1,
     ),
-    "confident": ItemOrder(title="most confident first", value="confidence", of_part=_confidences),
-    "logit": ItemOrder(title="highest logit first", value="logit", of_part=_top_logits),
-    "low-logit": ItemOrder(title="lowest logit first", value="logit", of_part=_top_logits, sign=-1),
+    "confident": ItemOrder(title="most confident first", value="confidence", of_block=_confidences),
+    "logit": ItemOrder(title="highest logit first", value="logit", of_block=_top_logits),
+    "low-logit": ItemOrder(
+        title="lowest logit first", value="logit", of_block=_top_logits, sign=-1
+    ),
     "wrong": ItemOrder(
         title="wrong by the widest margin",
         value="margin",
-        of_part=_margins,
-        bound=lambda part: part.margin,
+        of_block=_margins,
+        bound=lambda summary: summary.margin,
     ),
     "strong": ItemOrder(
         title="strongest relevance first",
         value="largest |relevance|",
-        of_part=_strengths,
-        bound=lambda part: part.largest if part.attributions else None,
+        of_block=_strengths,
+        bound=lambda summary: summary.largest if summary.attributions else None,
     ),
     "gap": ItemOrder(
         title="largest ledger gap first",
         value="relative gap",
-        of_part=_gaps,
-        bound=lambda part: None if part.ledgers is None else part.ledgers.worst,
+        of_block=_gaps,
+        bound=lambda summary: None if summary.ledgers is None else summary.ledgers.worst,
     ),
     "word-raises": ItemOrder(
         title="the word raises most",
         value="relevance of the word",
-        of_part=_of_word(lambda found: max(own for own, _ in found)),
+        of_block=_of_word(lambda pairs: max(own for own, _ in pairs)),
         needs_word=True,
     ),
     "word-lowers": ItemOrder(
         title="the word lowers most",
         value="relevance of the word",
-        of_part=_of_word(lambda found: min(own for own, _ in found)),
+        of_block=_of_word(lambda pairs: min(own for own, _ in pairs)),
         sign=-1,
         needs_word=True,
     ),
     "word-share": ItemOrder(
         title="largest share of the word",
         value="share of the word",
-        of_part=_of_word(
-            lambda found: max(abs(own) / every if every else 0.0 for own, every in found)
+        of_block=_of_word(
+            lambda pairs: max(abs(own) / every if every else 0.0 for own, every in pairs)
         ),
         needs_word=True,
     ),
@@ -306,7 +310,7 @@ class Ranking:
         self, run_id: str, wanted: ItemSearch, order: str, keep: Callable[[ItemOutcome], Any]
     ) -> None:
         self.best: list[RankedItem] = []
-        self.seen = 0  #: items of the parts that were read
+        self.seen = 0  #: items that were read
         self._run_id, self._wanted, self._keep = run_id, wanted, keep
         self._order = ORDERS[order]
         self._highest = np.inf  #: no item that was not read has a larger value
@@ -318,11 +322,11 @@ class Ranking:
         if self.done:
             return len(self.best)
         limit = -self._highest
-        return sum(one.key < limit for one in tuple(self.best))
+        return sum(item.key < limit for item in tuple(self.best))
 
     def page(self, after: tuple[float, int] | None, limit: int) -> list[RankedItem]:
         """Up to `limit` of `best` that come after this cursor."""
-        later = [one for one in tuple(self.best) if after is None or one.cursor > after]
+        later = [item for item in tuple(self.best) if after is None or item.cursor > after]
         return later[:limit]
 
     @property
@@ -331,7 +335,7 @@ class Ranking:
         return self._pieces.done
 
     def go_on(self, db: Database, seconds: float) -> None:
-        """Read on for about so long; raises as `parts.read` does, and begins anew after that."""
+        """Read on for about so long; raises as `blocks.read` does, and begins anew after that."""
         self._pieces.go_on(db, seconds)
 
     def _work(self, db: Database) -> Iterator[None]:
@@ -341,48 +345,48 @@ class Ranking:
             classes, several = places_of(connection, run_id), gives_several(connection, run_id)
         sought = Sought(word=self._wanted.word, classes=classes, several=several)
 
-        def rank(part: Part) -> tuple[list[RankedItem], int]:
-            return self._of_part(part, sought), len(part)
+        def rank(block: Block) -> tuple[list[RankedItem], int]:
+            return self._of_block(block, sought), len(block)
 
-        for bound, keys in self._turns(db):
+        for bound, rows in self._turns(db):
             self._highest = bound
             if bound < -self._last_key():
                 return
-            for found, items in parts.read(db, run_id, rank, keys, together=1):
-                self._add(found, items)
+            for ranked, items in blocks.read(db, run_id, rank, rows):
+                self._add(ranked, items)
                 yield
             yield
 
-    def _turns(self, db: Database) -> Iterator[tuple[float, list[Key] | None]]:
-        """What of the parts to read next, and a value that none of these and the later exceeds."""
+    def _turns(self, db: Database) -> Iterator[tuple[float, range | None]]:
+        """Which rows to read next, and a value that none of these and the later exceeds."""
         of = self._order.bound
         if of is None:
             yield np.inf, None
             return
-        bounds = [(of(one.summary), one.key) for one in parts.summaries(db, self._run_id)]
-        known = [(bound, key) for bound, key in bounds if bound is not None]
-        for bound, key in sorted(known, key=lambda one: (-one[0], one[1])):
-            yield bound, [key]
+        bounds = [(of(each.summary), each.shard) for each in summaries(db, self._run_id)]
+        known = [(bound, index) for bound, index in bounds if bound is not None]
+        for bound, index in sorted(known, key=lambda pair: (-pair[0], pair[1])):
+            yield bound, blocks.rows_of_shard(db, self._run_id, index)
 
     def _last_key(self) -> float:
         """What an item's key must be below to be kept; it cannot be told yet: infinite."""
         return self.best[-1].key if len(self.best) == KEPT else np.inf
 
-    def _of_part(self, part: Part, sought: Sought) -> list[RankedItem]:
-        places = places_in(part, self._wanted)
-        keys = -self._order.sign * self._order.of_part(part, places, sought)
+    def _of_block(self, block: Block, sought: Sought) -> list[RankedItem]:
+        places = places_in(block, self._wanted)
+        keys = -self._order.sign * self._order.of_block(block, places, sought)
         chosen = np.flatnonzero(keys <= self._last_key())  # NaN is not
         chosen = chosen[np.argsort(keys[chosen], kind="stable")[:KEPT]]
         chosen.sort()
         if not len(chosen):
             return []
-        few = part.only(places[chosen])
+        few = block.only(places[chosen])
         rows, held = few.rows.tolist(), keys[chosen].tolist()
         shown = map(self._keep, few.outcomes)
-        return [RankedItem(*one) for one in zip(held, rows, shown, strict=True)]
+        return [RankedItem(*columns) for columns in zip(held, rows, shown, strict=True)]
 
-    def _add(self, found: Sequence[RankedItem], items: int) -> None:
+    def _add(self, ranked: Sequence[RankedItem], items: int) -> None:
         self.seen += items
-        for one in found:
-            insort(self.best, one, key=lambda each: each.cursor)
+        for item in ranked:
+            insort(self.best, item, key=lambda each: each.cursor)
         del self.best[KEPT:]

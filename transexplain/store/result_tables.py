@@ -66,7 +66,7 @@ def _table(name: str, about: str, *columns: Column[Any], single: bool = False) -
         Column("run_id", Text, info={"about": "of the run"}),
         *key,
         *columns,
-        PrimaryKeyConstraint("run_id", *(one.name for one in key)),
+        PrimaryKeyConstraint("run_id", *(column.name for column in key)),
         ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
         info={"about": about},
     )

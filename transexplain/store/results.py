@@ -4,19 +4,18 @@ of it.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, LargeBinary, Table, delete, exc, insert, select, type_coerce
+from sqlalchemy import Connection, LargeBinary, delete, insert, select, type_coerce
 
 from transexplain.environment import saved_here
 from transexplain.errors import FencedError, TransExplainError
 from transexplain.files import remote_files
 from transexplain.store import sink_files
+from transexplain.store.array_columns import Columns, write_columns
 from transexplain.store.columns import pack_json
-from transexplain.store.database import Database, plan_for_any_run, raw_connection
+from transexplain.store.database import Database, plan_for_any_run
 from transexplain.store.noteworthy import places_of
-from transexplain.store.part_writing import part_rows
 from transexplain.store.readers import (
     failures,
     iter_answers,
@@ -26,7 +25,6 @@ from transexplain.store.readers import (
     iter_mentions,
     iter_scores,
 )
-from transexplain.store.rows import Row, failure_rows
 from transexplain.store.run_totals import (
     accuracy,
     aggregate,
@@ -36,57 +34,12 @@ from transexplain.store.run_totals import (
     relevance_sums,
 )
 from transexplain.store.runs import Claim, require
-from transexplain.store.schema import item, result_file, result_part, shard, shard_aggregate
+from transexplain.store.schema import OF_ITEMS, result_file, shard, shard_aggregate
 from transexplain.store.shard_digests import digest_of
+from transexplain.store.shard_rows import rows_of
+from transexplain.store.shard_summary import summary_of
 from transexplain.store.shards import held
 from transexplain.types.plans import ShardResult, Sink
-
-
-def write_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert `rows`, which all have the columns of the first, as part of the transaction.
-
-    Raises SQLAlchemy's errors, as an INSERT would.
-    """
-    if not rows:
-        return
-    if connection.dialect.name == "postgresql":
-        _copy(connection, table, rows)
-    else:
-        connection.execute(insert(table), rows)
-
-
-def _copy(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Binary COPY straight into the table, whose earlier rows of the shard are deleted before.
-
-    A temporary table and an upsert would write every row twice, and would have to delete what a
-    retry no longer has all the same.
-    """
-    import psycopg
-    from psycopg import sql
-
-    dialect = connection.dialect
-    names = list(rows[0])
-    columns = [table.c[name] for name in names]
-    types = [column.type.compile(dialect).lower() for column in columns]
-    # the columns' own types escape, pack and dump what they hold, as for an INSERT
-    impls = [column.type.dialect_impl(dialect) for column in columns]
-    binders = [
-        (name, impl.bind_processor(dialect)) for name, impl in zip(names, impls, strict=True)
-    ]
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
-        sql.Identifier(table.name), sql.SQL(", ").join(map(sql.Identifier, names))
-    )
-    try:
-        with raw_connection(connection).cursor() as cursor, cursor.copy(statement) as copy:
-            copy.set_types(types)
-            for row in rows:
-                copy.write_row([bind(row[name]) if bind else row[name] for name, bind in binders])
-    except psycopg.Error as error:
-        # COPY bypasses SQLAlchemy; callers know only SQLAlchemy's errors
-        raise exc.DBAPIError.instance(
-            f"COPY {table.name}", None, error, psycopg.Error, dialect=dialect
-        ) from error
-
 
 __all__ = [
     "accuracy",
@@ -119,36 +72,34 @@ def save(db: Database, claim: Claim, result: ShardResult) -> None:
     with db.read() as connection:
         audit = require(connection, claim.run_id)
         places = places_of(connection, claim.run_id) if _any_wrong(result) else {}
-    rows = _Saved(
-        failed=failure_rows(claim.run_id, result),
-        explained=part_rows(claim.run_id, result, audit.payload, places),
-    )
-    if audit.sink is None or not rows.explained:
-        _commit(db, claim, result, rows)
+    rows = rows_of(claim.run_id, result)
+    totals = {
+        "payload": pack_json(dict(result.aggregate)),
+        "summary": summary_of(result, rows, places).packed(),
+    }
+    if audit.sink is None or not rows["item"]["idx"]:
+        _commit(db, claim, result, _Saved(rows, totals))
         return
     _check_held(db, claim)  # before the file: whoever holds the shard writes another one
     sink = Sink(**audit.sink)
     folder = sink_files.folder_url(sink, claim.run_id)
-    file = sink_files.upload(folder, claim.shard.index, claim.token, rows.explained)
-    explained = rows.explained
+    file = sink_files.upload(folder, claim.shard.index, claim.token, rows)
     if sink.keep == "sink":
-        explained = sink_files.without_payload(explained)
-    files = [{"run_id": claim.run_id, **file}]
+        del rows["attribution"]
     try:
-        _commit(db, claim, result, replace(rows, explained=explained, files=files))
+        _commit(db, claim, result, _Saved(rows, totals, [{"run_id": claim.run_id, **file}]))
     except FencedError:
         with suppress(TransExplainError):  # otherwise `prune` deletes it
             remote_files.delete(f"{folder}/{file['name']}")
         raise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Saved:
-    """The rows of a shard, by their tables."""
+class _Saved(NamedTuple):
+    """What is written of a shard."""
 
-    failed: Sequence[Row]
-    explained: Sequence[Row]
-    files: Sequence[Row] = ()
+    rows: Mapping[str, Columns]  #: by the tables of items
+    totals: Mapping[str, bytes]  #: columns of `shard_aggregate`
+    files: Sequence[Mapping[str, Any]] = ()
 
 
 def _check_held(db: Database, claim: Claim) -> None:
@@ -170,9 +121,7 @@ def _fenced(claim: Claim) -> FencedError:
     )
 
 
-def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> None:
-    packed = pack_json(dict(result.aggregate))
-    aggregates = [{"shard": claim.shard.index, "payload": packed}]
+def _commit(db: Database, claim: Claim, result: ShardResult, saved: _Saved) -> None:
     done = held(claim).values(
         state="done",
         lease_until=None,
@@ -180,7 +129,7 @@ def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> No
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
-        digest=digest_of(rows.failed, rows.explained, aggregates, rows.files),
+        digest=digest_of(saved.rows, saved.totals, saved.files),
         environment=saved_here(result.steps, result.device),
     )
     with db.begin() as connection:
@@ -190,33 +139,28 @@ def _commit(db: Database, claim: Claim, result: ShardResult, rows: _Saved) -> No
         plan_for_any_run(connection)
         if claim.token > 1:  # the first claim of a shard finds nothing
             _forget(connection, claim)
-        write_rows(connection, item, rows.failed)
-        write_rows(connection, result_part, rows.explained)
-        write_rows(connection, result_file, rows.files)
+        for table in OF_ITEMS:
+            if table.name in saved.rows:
+                write_columns(connection, table, saved.rows[table.name])
+        if saved.files:
+            connection.execute(insert(result_file), list(saved.files))
+        packed = {name: type_coerce(value, LargeBinary) for name, value in saved.totals.items()}
         connection.execute(
-            insert(shard_aggregate).values(
-                run_id=claim.run_id,
-                shard=claim.shard.index,
-                payload=type_coerce(packed, LargeBinary),
-            )
+            insert(shard_aggregate).values(run_id=claim.run_id, shard=claim.shard.index, **packed)
         )
 
 
 def _any_wrong(result: ShardResult) -> bool:
     """Whether a margin is needed: reading the classes reads the plan, which may be long."""
-    return any(one.label not in (None, one.predicted) for one in result.outcomes)
+    return any(outcome.label not in (None, outcome.predicted) for outcome in result.outcomes)
 
 
 def _forget(connection: Connection, claim: Claim) -> None:
-    """Delete what an earlier attempt left; rows that belong to items go with them."""
-    connection.execute(
-        delete(item).where(
-            item.c.run_id == claim.run_id,
-            item.c.index >= claim.shard.start,
-            item.c.index < claim.shard.stop,
-        )
-    )
-    for table in (result_part, result_file, shard_aggregate):
+    """Delete what an earlier attempt left."""
+    for table in OF_ITEMS:
+        inside = (table.c.idx >= claim.shard.start) & (table.c.idx < claim.shard.stop)
+        connection.execute(delete(table).where(table.c.run_id == claim.run_id, inside))
+    for table in (result_file, shard_aggregate):
         connection.execute(
             delete(table).where(table.c.run_id == claim.run_id, table.c.shard == claim.shard.index)
         )

@@ -22,9 +22,9 @@ _UPGRADE_LOCK = 7_283_469_120_451
 
 def head() -> str:
     """The newest revision that this package knows."""
-    found = _scripts().get_current_head()
-    assert found is not None
-    return found
+    revision = _scripts().get_current_head()
+    assert revision is not None
+    return revision
 
 
 def current(database: Database) -> str | None:
@@ -37,27 +37,27 @@ def current(database: Database) -> str | None:
 
 def require_head(database: Database) -> None:
     """Raise DatabaseError unless the database is at `head()`; the message says what to do."""
-    found = current(database)
-    if found == head():
+    revision = current(database)
+    if revision == head():
         return
-    if found is None:
+    if revision is None:
         raise DatabaseError(
             f"database {database.name} has no TransExplain tables yet; "
             "create them with `transexplain db upgrade`"
         )
-    _refuse_unknown(database, found)
+    _refuse_unknown(database, revision)
     raise DatabaseError(
-        f"database {database.name} is at revision {found}, this version needs {head()}; "
+        f"database {database.name} is at revision {revision}, this version needs {head()}; "
         "run `transexplain db upgrade`"
     )
 
 
 def bring_to_head(database: Database) -> None:
     """Upgrade to `head()`; does nothing where the database is there already."""
-    found = current(database)
-    if found is not None:
-        _refuse_unknown(database, found)
-    if found != head():
+    revision = current(database)
+    if revision is not None:
+        _refuse_unknown(database, revision)
+    if revision != head():
         upgrade(database)
 
 

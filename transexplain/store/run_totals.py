@@ -3,25 +3,24 @@
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from math import fsum, inf
-from operator import add, itemgetter
+from functools import partial
+from math import fsum
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import LargeBinary, func, select, type_coerce
 
-from transexplain.store import parts
-from transexplain.store.columns import read_json
+from transexplain.store import blocks
+from transexplain.store.blocks import Block
+from transexplain.store.columns import read_json, unescaped
 from transexplain.store.database import Database
-from transexplain.store.part_columns import decoded
-from transexplain.store.part_reading import Key, Part
-from transexplain.store.part_summary import relative_gaps
 from transexplain.store.readers import iter_predictions
-from transexplain.store.rows import LEDGER_ENTRIES
 from transexplain.store.runs import ConservationSummary, require
-from transexplain.store.schema import shard_aggregate
+from transexplain.store.schema import LEDGER, shard_aggregate
+from transexplain.store.shard_summary import relative_gaps, summaries
 from transexplain.types.relevance_sums import RelevanceSums
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
@@ -64,10 +63,10 @@ def _unpacked(db: Database, run_id: str, indices: list[int]) -> list[bytes]:
         .order_by(shard_aggregate.c.shard)
     )
     with db.read() as connection:
-        found = connection.execute(query).scalars().all()
-    if len(found) != len(indices):
-        raise KeyError(f"of {len(indices)} shards' aggregates {len(found)} are there")
-    return [zlib.decompress(one) for one in found]
+        blobs = connection.execute(query).scalars().all()
+    if len(blobs) != len(indices):
+        raise KeyError(f"of {len(indices)} shards' aggregates {len(blobs)} are there")
+    return [zlib.decompress(blob) for blob in blobs]
 
 
 def aggregate_versions(db: Database, run_id: str) -> frozenset[int]:
@@ -76,8 +75,8 @@ def aggregate_versions(db: Database, run_id: str) -> frozenset[int]:
     query = select(type_coerce(beginning, LargeBinary)).where(shard_aggregate.c.run_id == run_id)
     with db.read() as connection:
         packed = connection.execute(query).scalars().all()
-    found = (_VERSION.match(zlib.decompressobj().decompress(one)) for one in packed)
-    return frozenset(int(one[1]) for one in found if one)
+    versions = (_VERSION.match(zlib.decompressobj().decompress(blob)) for blob in packed)
+    return frozenset(int(match[1]) for match in versions if match)
 
 
 def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
@@ -85,9 +84,9 @@ def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
 
     Raises ConfigurationError for an unknown run.
     """
-    found = list(by_positions(db, run_id))
-    labelled = sum(known for _, _, known, _, _ in found)
-    return (sum(right for _, _, _, right, _ in found), labelled) if labelled else None
+    totals = list(by_positions(db, run_id))
+    labelled = sum(known for _, _, known, _, _ in totals)
+    return (sum(right for _, _, _, right, _ in totals), labelled) if labelled else None
 
 
 def truncated(db: Database, run_id: str) -> int:
@@ -101,12 +100,12 @@ def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int
     Shortest first, a row for each length. Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    found: dict[int, list[int]] = {}
-    inside = (row for one in parts.summaries(db, run_id) for row in one.summary.lengths)
+    by_length: dict[int, list[int]] = {}
+    inside = (row for each in summaries(db, run_id) for row in each.summary.lengths)
     for length, *counts in inside:
-        found[length] = list(map(add, found.get(length, [0] * 4), counts))
-    for length in sorted(found):
-        many, known, right, cut = found[length]
+        by_length[length] = list(map(add, by_length.get(length, [0] * 4), counts))
+    for length in sorted(by_length):
+        many, known, right, cut = by_length[length]
         yield length, many, known, right, cut
 
 
@@ -117,10 +116,10 @@ def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]
     """
     _check(db, run_id)
     counts: Counter[tuple[str, str | None]] = Counter()
-    for one in parts.summaries(db, run_id):
-        for packed, known, many in one.summary.raw_labels:
-            counts[decoded(packed) or "", decoded(known)] += many
-    ordered = sorted(counts.items(), key=lambda one: (-one[1], one[0][0]))
+    for each in summaries(db, run_id):
+        for raw, name, many in each.summary.raw_labels:
+            counts[unescaped(raw), None if name is None else unescaped(name)] += many
+    ordered = sorted(counts.items(), key=lambda count: (-count[1], count[0][0]))
     return [(raw, name, many) for (raw, name), many in ordered]
 
 
@@ -154,25 +153,25 @@ def conservation(
     Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    sums, open_parts = [], []
-    for one in parts.summaries(db, run_id):
-        if one.summary.ledgers is not None:
-            sums.append(one.summary.ledgers)
-            if tolerance is not None and one.summary.ledgers.worst > tolerance:
-                open_parts.append(one.key)
+    sums, above = [], 0
+    for each in summaries(db, run_id):
+        if each.summary.ledgers is not None:
+            sums.append(each.summary.ledgers)
+            if tolerance is not None and each.summary.ledgers.worst > tolerance:
+                rows = blocks.rows_of_shard(db, run_id, each.shard)
+                above += sum(blocks.read(db, run_id, partial(_above, tolerance), rows))
     if not sums:
         return None
-    above = sum(parts.read(db, run_id, lambda part: _above(part, tolerance), open_parts))
-    worst = min(sums, key=lambda one: (-one.worst, one.row))
-    count = sum(one.count for one in sums)
+    worst = min(sums, key=lambda total: (-total.worst, total.row))
+    count = sum(total.count for total in sums)
     return ConservationSummary(
         n=count,
         max_relative_gap=worst.worst,
-        mean_relative_gap=fsum(one.gaps for one in sums) / count,
+        mean_relative_gap=fsum(total.gaps for total in sums) / count,
         above=above,
-        worst_item=decoded(worst.item) or "",
-        sums=_added([one.sums for one in sums]),
-        absolute=_added([one.absolute for one in sums]),
+        worst_item=unescaped(worst.item),
+        sums=_added([total.sums for total in sums]),
+        absolute=_added([total.absolute for total in sums]),
     )
 
 
@@ -182,8 +181,8 @@ def relevance_sums(db: Database, run_id: str) -> RelevanceSums:
     Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    ledgers = [one.summary.ledgers for one in parts.summaries(db, run_id)]
-    return RelevanceSums.merged([one.relevance for one in ledgers if one is not None])
+    ledgers = [each.summary.ledgers for each in summaries(db, run_id)]
+    return RelevanceSums.merged([ledger.relevance for ledger in ledgers if ledger is not None])
 
 
 def relevance_points(
@@ -191,32 +190,34 @@ def relevance_points(
 ) -> list[tuple[float, float]]:
     """(logit, relevance of all positions) of the attributions of these rows of the data.
 
-    Only parts that may hold some are read. Raises ConfigurationError for an unknown run.
+    Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    found = []
+    points = []
     for rows in ranges:
         inside: list[tuple[int, float, float]] = []
-        for some in parts.read(db, run_id, _points_of, rows=rows):
+        for some in blocks.read(db, run_id, _points_of, rows):
             inside += some
-        found += sorted(one for one in inside if one[0] in rows)
-    return [(logit, summed) for _, logit, summed in found]
+        points += sorted(inside)
+    return [(logit, summed) for _, logit, summed in points]
 
 
-def _points_of(part: Part) -> list[tuple[int, float, float]]:
-    given = part.explained
-    entries = given.ledger_entries()
-    columns = (part.rows[given.of], given.logit, entries["inputs"] + entries["special"])
-    return list(zip(*(one[given.ledgered].tolist() for one in columns), strict=True))
+def _points_of(block: Block) -> list[tuple[int, float, float]]:
+    explained = block.explained
+    entries = explained.ledger_entries()
+    summed = entries["inputs"] + entries["special"]
+    columns = (block.rows[explained.of], explained.columns["logit"], summed)
+    return list(zip(*(column[explained.ledgered].tolist() for column in columns), strict=True))
 
 
 def _added(rows: Sequence[Sequence[float]]) -> dict[str, float]:
-    return dict(zip(LEDGER_ENTRIES, map(fsum, zip(*rows, strict=True)), strict=True))
+    return dict(zip(LEDGER, map(fsum, zip(*rows, strict=True)), strict=True))
 
 
-def _above(part: Part, tolerance: float | None) -> int:
-    gaps = relative_gaps(part.explained.ledger_entries())[part.explained.ledgered]
-    return int((gaps > (inf if tolerance is None else tolerance)).sum())
+def _above(tolerance: float, block: Block) -> int:
+    explained = block.explained
+    gaps = relative_gaps(explained.ledger_entries())[explained.ledgered]
+    return int((gaps > tolerance).sum())
 
 
 def aggregate(db: Database, run_id: str, index: int) -> dict[str, Any]:
@@ -244,16 +245,21 @@ def mean_gaps(db: Database, run_id: str) -> dict[str, MeanOfItems]:
     An item that mentions a group twice counts once. Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    found: list[tuple[str, int, int, float]] = []
-    for one in parts.summaries(db, run_id):
-        ledgers, groups = one.summary.ledgers, one.summary.groups
+    rows_of_groups: list[tuple[str, int, int, float]] = []
+    for each in summaries(db, run_id):
+        ledgers, groups = each.summary.ledgers, each.summary.groups
         if ledgers is not None:
-            found.append((ALL, ledgers.items, ledgers.count, ledgers.gaps))
-        found += [(g.name, g.with_ledger, g.ledgers, g.gaps) for g in groups]
+            rows_of_groups.append((ALL, ledgers.items, ledgers.count, ledgers.gaps))
+        rows_of_groups += [
+            (unescaped(group.name), group.with_ledger, group.ledgers, group.gaps)
+            for group in groups
+        ]
     sums: dict[str, list[list[float]]] = {}
-    for group, *row in found:
+    for group, *row in rows_of_groups:
         sums.setdefault(group, []).append(row)
-    added = {group: [fsum(one) for one in zip(*rows, strict=True)] for group, rows in sums.items()}
+    added = {
+        group: [fsum(column) for column in zip(*rows, strict=True)] for group, rows in sums.items()
+    }
     return {
         group: MeanOfItems(int(items), gaps / count)
         for group, (items, count, gaps) in added.items()
@@ -267,59 +273,46 @@ def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, 
     Scores that could not be computed do not count. Raises ConfigurationError for an unknown run.
     """
     _check(db, run_id)
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for held in parts.summaries(db, run_id):
-        if not held.summary.scores:
-            continue
-        inside = {g.name: set(g.places(held.items).tolist()) for g in held.summary.groups}
-        for scores in parts.read(db, run_id, lambda part: list(part.scores()), [held.key]):
-            for place, one in scores:
-                if one.method != method or one.value is None:
-                    continue
-                for group in (ALL, *(name for name, some in inside.items() if place in some)):
-                    found.setdefault((group, one.target, one.metric), []).append(one.value)
-    return {key: MeanOfItems(len(some), fsum(some) / len(some)) for key, some in found.items()}
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for scores in blocks.read(db, run_id, partial(_grouped_scores, method)):
+        for key, value in scores:
+            values.setdefault(key, []).append(value)
+    return {key: MeanOfItems(len(some), fsum(some) / len(some)) for key, some in values.items()}
 
 
-def items_of(db: Database, run_id: str, groups: Sequence[str], most: int) -> list[str]:
+def _grouped_scores(method: str, block: Block) -> list[tuple[tuple[str, str, str], float]]:
+    """((group or `ALL`, target, metric), value) of a method's scores in a block."""
+    scores = list(block.scores())
+    groups: dict[int, set[str]] = {}
+    columns, of = block.table("mention") if scores else ({"group_name": []}, np.zeros(0))
+    for place, group in zip(of.tolist(), columns["group_name"], strict=True):
+        groups.setdefault(place, set()).add(group)
+    return [
+        ((group, score.target, score.metric), score.value)
+        for place, score in scores
+        if score.method == method and score.value is not None
+        for group in (ALL, *sorted(groups.get(place, ())))
+    ]
+
+
+def items_of(db: Database, run_id: str, groups: Collection[str], most: int) -> list[str]:
     """Ids of items that mention any of these groups, in the order of the data.
 
     Of more than `most` those that lie as far apart as they can. Raises ConfigurationError for an
     unknown run.
     """
     _check(db, run_id)
-    stretches: list[tuple[int, Key, list[int]]] = []
-    for one in parts.summaries(db, run_id):
-        named = [group for group in one.summary.groups if group.name in groups]
-        if named:
-            places = np.unique(np.concatenate([group.places(one.items) for group in named]))
-            stretches.append((one.first, one.key, places.tolist()))
-    return _ids_of(db, run_id, _spread(sorted(stretches, key=itemgetter(0)), most))
-
-
-def _spread(stretches: Sequence[tuple[int, Key, list[int]]], most: int) -> dict[Key, list[int]]:
-    """Of all places in the stretches at most `most`, as far apart as they can lie, by key."""
-    total = sum(len(places) for *_, places in stretches)
-    step = max(total / most, 1.0)
-    wanted = [int(place * step) for place in range(min(total, most))]
-    found: dict[Key, list[int]] = {}
-    before = taken = 0
-    for _, key, places in stretches:
-        while taken < len(wanted) and wanted[taken] < before + len(places):
-            found.setdefault(key, []).append(places[wanted[taken] - before])
-            taken += 1
+    shards = [(each.start, each.summary.mentioning(groups)) for each in summaries(db, run_id)]
+    step = max(sum(len(places) for _, places in shards) / most, 1.0)
+    rows: list[int] = []
+    before = 0
+    for start, places in shards:
+        # of all that mention them, number int(n * step) for n = 0, 1, 2, ...
+        while len(rows) < most and int(len(rows) * step) < before + len(places):
+            rows.append(start + int(places[int(len(rows) * step) - before]))
         before += len(places)
-    return found
-
-
-def _ids_of(db: Database, run_id: str, chosen: Mapping[Key, list[int]]) -> list[str]:
-    """Ids, in the order of the data, of places in parts."""
-
-    def named(part: Part) -> list[tuple[int, str]]:
-        return [(int(part.rows[place]), part.ids[place]) for place in chosen[part.key]]
-
-    found = [one for some in parts.read(db, run_id, named, chosen) for one in some]
-    return [name for _, name in sorted(found)]
+    ids = blocks.read(db, run_id, lambda block: block.ids, rows)
+    return [item_id for some in ids for item_id in some]
 
 
 def _check(db: Database, run_id: str) -> None:

@@ -72,6 +72,11 @@ class RunProgress:
     paused: bool = False  #: it hands out no shard
     place: QueuePlace = NO_PREFERENCE
 
+    @property
+    def items_finished(self) -> int:
+        """Items that are done or failed."""
+        return self.items_done + self.items_failed
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConservationSummary:
@@ -109,7 +114,7 @@ def plan_of(document: Any) -> AuditPlan:
     try:
         return _adapter().validate_python(document)
     except ValidationError as error:
-        wrong = ", ".join(".".join(map(str, one["loc"])) for one in error.errors())
+        wrong = ", ".join(".".join(map(str, problem["loc"])) for problem in error.errors())
         raise ConfigurationError(
             f"the stored plan is not one that this version reads; wrong or missing: {wrong}"
         ) from error
@@ -143,8 +148,8 @@ def named_run(connection: Connection, run_id: str) -> str:
         begins = run.c.id.startswith(run_id, autoescape=True)
         tail = run.c.id.contains(f"-{run_id}", autoescape=True)
         query = query.where(or_(begins, tail)).limit(_RECENT)
-    found = connection.execute(query).scalars().all()
-    exact = [name for name in found if name == run_id] or found
+    ids = connection.execute(query).scalars().all()
+    exact = [name for name in ids if name == run_id] or ids
     if not run_id or not exact:
         raise unknown_run(connection, run_id)
     if len(exact) > 1:
@@ -287,9 +292,9 @@ def states_of(run_state: str, made: Mapping[str, int], pending: int) -> dict[str
 
     Where the run is cancelled they are, too.
     """
-    found = {**dict.fromkeys(SHARD_STATES, 0), **made}
-    found["cancelled" if run_state == "cancelled" else "queued"] += pending
-    return found
+    states = {**dict.fromkeys(SHARD_STATES, 0), **made}
+    states["cancelled" if run_state == "cancelled" else "queued"] += pending
+    return states
 
 
 def claims(db: Database, run_id: str) -> int:

@@ -73,10 +73,10 @@ def write_receivers(connection: Connection, name: str, receivers: Sequence[Recei
     highest = select(func.coalesce(func.max(schedule_receiver.c.number), 0)).where(
         schedule_receiver.c.schedule == name
     )
-    for number, one in enumerate(receivers, int(connection.execute(highest).scalar_one()) + 1):
+    for number, receiver in enumerate(receivers, int(connection.execute(highest).scalar_one()) + 1):
         connection.execute(
             insert(schedule_receiver).values(
-                schedule=name, number=number, kind=one.kind, address=one.address
+                schedule=name, number=number, kind=receiver.kind, address=receiver.address
             )
         )
 
@@ -87,12 +87,12 @@ def drop_receivers(connection: Connection, name: str, numbers: Sequence[int]) ->
     waiting = select(func.count()).where(
         made.schedule == name, made.number.in_(numbers), made.state == "waiting"
     )
-    found = int(connection.execute(waiting).scalar_one())
+    count = int(connection.execute(waiting).scalar_one())
     whose = schedule_receiver.c
     connection.execute(
         delete(schedule_receiver).where(whose.schedule == name, whose.number.in_(numbers))
     )
-    return found
+    return count
 
 
 def receivers_of(connection: Connection, names: Iterable[str]) -> dict[str, tuple[Receiver, ...]]:
@@ -102,11 +102,11 @@ def receivers_of(connection: Connection, names: Iterable[str]) -> dict[str, tupl
         .where(schedule_receiver.c.schedule.in_(list(names)))
         .order_by(schedule_receiver.c.schedule, schedule_receiver.c.number)
     )
-    found: dict[str, tuple[Receiver, ...]] = {}
+    receivers: dict[str, tuple[Receiver, ...]] = {}
     for row in connection.execute(query):
-        one = Receiver(kind=row.kind, address=row.address, number=row.number)
-        found[row.schedule] = (*found.get(row.schedule, ()), one)
-    return found
+        receiver = Receiver(kind=row.kind, address=row.address, number=row.number)
+        receivers[row.schedule] = (*receivers.get(row.schedule, ()), receiver)
+    return receivers
 
 
 def expect(connection: Connection, name: str, at: float) -> None:
@@ -131,11 +131,11 @@ def deliveries_of(
         .where(fire_delivery.c.schedule == name, fire_delivery.c.at.in_(list(fires)))
         .order_by(fire_delivery.c.at, fire_delivery.c.number)
     )
-    found: dict[float, tuple[FireDelivery, ...]] = {}
+    deliveries: dict[float, tuple[FireDelivery, ...]] = {}
     for row in connection.execute(query).mappings():
-        one = FireDelivery(**{field.name: row[field.name] for field in fields(FireDelivery)})
-        found[row["at"]] = (*found.get(row["at"], ()), one)
-    return found
+        delivery = FireDelivery(**{field.name: row[field.name] for field in fields(FireDelivery)})
+        deliveries[row["at"]] = (*deliveries.get(row["at"], ()), delivery)
+    return deliveries
 
 
 _LONGEST_BETWEEN_POSTS = 24 * 3600.0  # seconds; no attempt is put off further
@@ -286,9 +286,9 @@ class Fire:
 
         None: there was no receiver, or there is no run.
         """
-        found = {one.state for one in self.deliveries}
+        states_now = {delivery.state for delivery in self.deliveries}
         states: tuple[DeliveryState, ...] = ("waiting", "failed", "posted")
-        return next((one for one in states if one in found), None)
+        return next((state for state in states if state in states_now), None)
 
 
 #: a plan and its shards
@@ -330,8 +330,8 @@ def get(db: Database, name: str) -> Schedule:
 def list_schedules(db: Database) -> list[Schedule]:
     """Every schedule, by name."""
     with db.read() as connection:
-        found = connection.execute(select(schedule).order_by(schedule.c.name)).mappings()
-        return _schedules(connection, found.all())
+        rows = connection.execute(select(schedule).order_by(schedule.c.name)).mappings()
+        return _schedules(connection, rows.all())
 
 
 def ready(db: Database) -> list[Schedule]:
@@ -382,7 +382,7 @@ def change_receivers(
         held = select(schedule.c.name).where(schedule.c.name == name).with_for_update()
         if connection.execute(held).first() is None:
             raise _unknown(connection, name)
-        known = {one.number for one in receivers_of(connection, [name]).get(name, ())}
+        known = {receiver.number for receiver in receivers_of(connection, [name]).get(name, ())}
         if missing := sorted(set(removed) - known):
             there = f"there are: {', '.join(map(str, sorted(known)))}" if known else "it has none"
             raise ConfigurationError(f"schedule {name!r} has no receiver {missing[0]}; {there}")
@@ -422,8 +422,8 @@ def last_run(db: Database, name: str) -> str | None:
         .limit(1)
     )
     with db.read() as connection:
-        found: str | None = connection.execute(query).scalar_one_or_none()
-        return found
+        other: str | None = connection.execute(query).scalar_one_or_none()
+        return other
 
 
 def fire(
@@ -600,7 +600,9 @@ def last_found(db: Database) -> list[LastFound]:
             run_metric.c.run_id.in_([row.id for row in rows]),
             run_metric.c.name.in_((NEWLY, GONE, CHANGED)),
         )
-        values = {(one.run_id, one.name): one.value for one in connection.execute(wanted)}
+        values = {
+            (metric.run_id, metric.name): metric.value for metric in connection.execute(wanted)
+        }
     return [
         LastFound(
             schedule=row.schedule,

@@ -1,9 +1,8 @@
-"""The tables: a row per run, shard, part of a shard's explained items, and failed item.
+"""The tables: a row per run, shard, item, attribution, mention, score and failed item.
 
-Explained items lie in columns in `result_part`. Runs of versions before have a row for each in
-`item`, and in `attribution`, `mention` and `score` for what belongs to it; those are only read.
 Times are seconds since the epoch by the database's clock. An item is known inside the store by
-its row in the dataset (`index`), which is shorter than its id and gives reports their order.
+its row in the dataset (`idx`), which is shorter than its id and gives reports their order. Rows of
+items have no foreign key, which would be checked for each of them: their run is deleted after them.
 """
 
 import secrets
@@ -20,12 +19,13 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
+    PrimaryKeyConstraint,
     Table,
     Text,
-    UniqueConstraint,
     event,
 )
 
+from transexplain.store.array_columns import Numbers
 from transexplain.store.columns import AnyText, JsonText, PackedJson
 from transexplain.store.result_tables import RESULT_TABLES, metadata
 
@@ -36,6 +36,30 @@ RowNumber = BigInteger().with_variant(Integer(), "sqlite")
 
 #: tables of results: `partitions` makes those of a month, and drops them as a whole
 _BY_RUN = "RANGE (run_id)"
+#: the entries of a ledger, in logits; each is a column with `ledger_` before its name
+LEDGER = {
+    "inputs": "relevance of the item's own positions; NULL: the method conserves nothing",
+    "special": "relevance of special positions",
+    "embeddings": "of constants that are added before the encoder",
+    "biases": "of the constants of operators",
+    "rules": "made (negative) or lost by rules that do not conserve",
+    "total": "sum of the five entries before",
+    "gap": "logit minus total",
+    "magnitude": "sum of |terms|, by which the gap is judged",
+}
+
+
+def _column(name: str, kind: Any, about: str, *, null: bool = False) -> Column[Any]:
+    return Column(name, kind, nullable=null, info={"about": about})
+
+
+def _text(name: str, about: str, *, null: bool = False) -> Column[Any]:
+    return _column(name, AnyText, about, null=null)
+
+
+def _array(name: str, kind: str, about: str, *, null: bool = False) -> Column[Any]:
+    return _column(name, Numbers(kind), about, null=null)
+
 
 run = Table(
     "run",
@@ -50,7 +74,7 @@ run = Table(
     Column("created", Double, nullable=False),
     Column("finished", Double),
     Column("previous", Text),  # the run to compare with; it may be gone by then
-    Column("surroundings", JsonText, key="environment"),  # of who planned it; NULL: not recorded
+    Column("surroundings", JsonText, key="environment"),  # of who planned it
     Column("priority", Integer, nullable=False, server_default="0"),  # see queue_place.py
     Column("share", Double, nullable=False, server_default="1"),
     Column("most_workers", Integer),
@@ -101,37 +125,117 @@ pending_shards = Table(
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
 )
 
-item = Table(  # an item that could not be explained; the others are in `result_part`
+
+def _rows_of_items(
+    name: str, about: str, *columns: Column[Any] | Index, several: bool = True
+) -> Table:
+    """A table of rows that belong to items; `several`: an item may have more than one."""
+    key = ["run_id", "idx", *(["ordinal"] if several else [])]
+    number = Column("ordinal", Integer, info={"about": "place among the item's, from 0"})
+    return Table(
+        name,
+        metadata,
+        Column("run_id", Text, info={"about": "of the run"}),
+        Column("idx", RowNumber, info={"about": "row of the item in its dataset, from 0"}),
+        *([number] if several else []),
+        Column("shard", Integer, nullable=False, info={"about": "that the item belongs to"}),
+        *columns,
+        PrimaryKeyConstraint(*key),
+        postgresql_partition_by=_BY_RUN,
+        info={"about": about},
+    )
+
+
+_CLASS = "the class that it was, or `plus-minus` of a contrast"
+_TARGET = "what was explained, as the audit names it"
+
+item = _rows_of_items(
     "item",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("index", RowNumber, primary_key=True),
-    Column("item_id", AnyText, nullable=False),
-    Column("shard", Integer, nullable=False),
-    Column("error_kind", AnyText, nullable=False),
-    Column("error", AnyText, nullable=False),
-    Column("traceback", AnyText),  # of the error; NULL: not raised, or not kept
-    ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
-    UniqueConstraint("run_id", "item_id"),
-    postgresql_partition_by=_BY_RUN,
+    "An item that was explained: what it is, and what the model predicts.",
+    _text("item_id", "as the dataset names it"),
+    _text("label", "class, where the dataset's label is one", null=True),
+    _text("raw_label", "as the dataset spells it", null=True),
+    _text("predicted", "the class with the highest logit"),
+    _array("logits", "float8", "of every class, in the model's order"),
+    _column("length", Integer, "positions that the model read, padding apart"),
+    _column("truncated", Boolean, "whether the text goes on where reading ended"),
+    _text("text", "or the words' digests, as `privacy.store_text` says", null=True),
+    _column("second_at", Integer, "where the second text of a pair begins", null=True),
+    _text("source", "path of the picture below the dataset's root", null=True),
+    _column("meta", JsonText, "columns of the dataset that the audit keeps", null=True),
+    Index(None, "run_id", "item_id"),
+    several=False,
 )
 
-result_part = Table(
-    "result_part",
-    metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("shard", Integer, primary_key=True),
-    Column("part", Integer, primary_key=True),  # number within the shard, by ascending rows
-    Column("first", RowNumber, nullable=False),  # row of its first item in the dataset
-    Column("last", RowNumber, nullable=False),  # row of its last item
-    Column("items", Integer, nullable=False),  # explained ones; failed ones are in `item`
-    Column("format", Text, nullable=False),  # layout of the payload, see part_writing.py
-    Column("ids", LargeBinary, nullable=False),  # 32 bits of each item's id: who looks for one
-    Column("summary", LargeBinary, nullable=False),  # see part_summary.py
-    Column("payload", LargeBinary, nullable=False),  # a compressed Arrow batch; a checksum first
-    ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
-    postgresql_partition_by=_BY_RUN,
+attribution = _rows_of_items(
+    "attribution",
+    "The relevance of every position of an item for one target.",
+    _text("method", "of explanation"),
+    _text("target", _TARGET),
+    _column("rank", Integer, "place within the target, from 0"),
+    _text("class_name", _CLASS),
+    _column("class_index", Integer, "of its logit; NULL: more than one", null=True),
+    _text("unit", "of relevance: `logits`, `unit_relevance` or `score`"),
+    _text("at", "the input layer at which relevance was measured"),
+    _column("logit", Double, "that is explained, or the difference or sum"),
+    *(_column(f"ledger_{name}", Double, about, null=True) for name, about in LEDGER.items()),
+    _column("ledger_biases_by_kind", JsonText, "the biases by kind of operator", null=True),
+    _column("ledger_rules_by_kind", JsonText, "the rules by kind of operator", null=True),
+    _array("relevance", "float4", "of each token, or of each patch, row by row; signed"),
+    _array("starts", "int4", "first character of each token in the text"),
+    _array("lengths", "int4", "characters of each token"),
+    _array("words", "int4", "number of the word of each token; -1: of none"),
+    _array("special", "int4", "numbers of the special tokens, from 0", null=True),
+    _column("pieces", JsonText, "token -> its spelling, where the text has another", null=True),
+    _column("grid_rows", Integer, "of a picture's patches", null=True),
+    _column("grid_columns", Integer, "of a picture's patches", null=True),
+    _column("pixel_height", Integer, "of the picture that the model saw", null=True),
+    _column("pixel_width", Integer, "of the picture that the model saw", null=True),
+    _column("prefix", Integer, "special positions before the patches", null=True),
+    _array("box", "float8", "left, top, right, bottom of what the model saw, 0 to 1", null=True),
+    _array("prefix_relevance", "float8", "of the special positions of a picture", null=True),
+    _column("notes", JsonText, "what a reader has to know besides the numbers", null=True),
 )
+
+mention = _rows_of_items(
+    "mention",
+    "One occurrence of an entity in one item, for one explained target.",
+    _text("target", _TARGET),
+    _column("rank", Integer, "place within the target, from 0"),
+    _text("class_name", _CLASS),
+    _text("group_name", "the entity group"),
+    _text("entity", "as the word list spells it"),
+    _text("surface", "as the text spells it"),
+    _column("start_at", Integer, "first character in the text"),
+    _column("end_at", Integer, "character behind the last one"),
+    _column("relevance", Double, "sum over its tokens"),
+)
+
+score = _rows_of_items(
+    "score",
+    "How faithful an explanation of an item is, by one metric.",
+    _text("method", "of explanation"),
+    _text("target", _TARGET),
+    _text("metric", "by which it was measured"),
+    _column("value", Double, "NULL: it could not be measured", null=True),
+    _array("curve", "float8", "what the value was made of, step by step", null=True),
+    _text("reason", "why there is no value"),
+    _column("detail", JsonText, "what else the metric says", null=True),
+)
+
+failure = _rows_of_items(
+    "failure",
+    "An item that could not be explained.",
+    _text("item_id", "as the dataset names it"),
+    _text("kind", "of error"),
+    _text("error", "what went wrong"),
+    _text("traceback", "of the error; NULL: not raised, or not kept", null=True),
+    Index(None, "run_id", "item_id"),
+    several=False,
+)
+
+#: what a shard's result is kept in, in the order in which it is written
+OF_ITEMS = (item, attribution, mention, score, failure)
 
 result_file = Table(
     "result_file",
@@ -153,6 +257,7 @@ shard_aggregate = Table(
     Column("run_id", Text, primary_key=True),
     Column("shard", Integer, primary_key=True),
     Column("payload", PackedJson, nullable=False),
+    Column("summary", LargeBinary, nullable=False),  # see shard_summary.py
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
     postgresql_partition_by=_BY_RUN,
 )
@@ -166,7 +271,7 @@ dead_letter = Table(
 )
 
 #: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children
-PARTITIONED = ("item", "result_part", "shard_aggregate")
+PARTITIONED = ("item", "attribution", "mention", "score", "failure", "shard_aggregate")
 
 
 duty = Table(

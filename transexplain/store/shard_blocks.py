@@ -103,15 +103,15 @@ def refill(db: Database, run_ids: Collection[str]) -> None:
 def pending(connection: Connection, run_ids: Collection[str]) -> Mapping[str, Pending]:
     """What is planned and not made of these runs; run id -> its shards, of those that have any."""
     query = select(pending_shards.c.run_id, *_COLUMNS)
-    found: dict[str, Pending] = {}
+    waiting: dict[str, Pending] = {}
     names = list(run_ids)
     for start in range(0, len(names), _IDS):
         some = query.where(pending_shards.c.run_id.in_(names[start : start + _IDS]))
         for row in connection.execute(some).mappings():
             values = dict(row)
             name = values.pop("run_id")
-            found[name] = Pending(**values)
-    return found
+            waiting[name] = Pending(**values)
+    return waiting
 
 
 _IDS = 500  #: of one statement: databases limit its parameters
@@ -140,5 +140,5 @@ def insert_shards(
 ) -> None:
     """Write shards that nobody holds; with a `token` above 0 each was claimed before."""
     fresh = {"run_id": run_id, **_FRESH, "token": token}
-    if rows := [{**fresh, **asdict(one)} for one in some]:
+    if rows := [{**fresh, **asdict(record)} for record in some]:
         connection.execute(insert(shard), rows)

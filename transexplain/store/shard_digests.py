@@ -6,26 +6,35 @@ lost, doubled, swapped or changed since have other counts or another digest.
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, LargeBinary, Table, func, or_, select, type_coerce, update
+import numpy as np
+from sqlalchemy import Connection, LargeBinary, func, or_, select, type_coerce, update
 
 from transexplain.errors import DamagedRowError
-from transexplain.store import parts, shard_blocks, sink_files
+from transexplain.store import shard_blocks, sink_files
+from transexplain.store.array_columns import Columns, Ragged, read_columns, selected
 from transexplain.store.columns import json_of
 from transexplain.store.database import Database, plan_for_any_run
 from transexplain.store.noteworthy import RecordedShard, recorded_shards
-from transexplain.store.rows import Row
-from transexplain.store.schema import item, result_file, result_part, run, shard, shard_aggregate
+from transexplain.store.schema import (
+    OF_ITEMS,
+    failure,
+    item,
+    result_file,
+    run,
+    shard,
+    shard_aggregate,
+)
 
 _ROWS = 4096  #: of the data whose results are in memory together
 _NAMED = 3  #: shards that an error names
 #: what a digest leaves out: the run, lines of code, which differ between versions, and what says
 #: which attempt wrote a file
 _NOT_COVERED = ("run_id", "traceback", "token", "name")
+_TOTALS = ("payload", "summary")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,51 +51,53 @@ class DamagedShard:
         return f"shard {self.index} (rows {self.start} to {self.stop - 1}): {self.what}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeldRows:
+class HeldRows(NamedTuple):
     """What the tables hold of one shard."""
 
-    failed: Sequence[Row]
-    parts: Sequence[Row]
-    files: Sequence[Row]
-    aggregates: Sequence[Row]
+    rows: Mapping[str, Columns]  #: by the tables of items
+    totals: Mapping[str, bytes]  #: columns of `shard_aggregate`; empty: there is no row
+    files: Sequence[Mapping[str, Any]]
 
     @property
     def digest(self) -> str:
         """Of all of them."""
-        return digest_of(self.failed, self.parts, self.aggregates, self.files)
+        return digest_of(self.rows, self.totals, self.files)
 
 
 def digest_of(
-    failed: Iterable[Mapping[str, Any]],
-    explained: Iterable[Mapping[str, Any]],
-    aggregates: Iterable[Mapping[str, Any]],
-    files: Iterable[Mapping[str, Any]] = (),
+    rows: Mapping[str, Columns], totals: Mapping[str, bytes], files: Sequence[Mapping[str, Any]]
 ) -> str:
     """The digest of the rows of a shard.
 
     Args:
-        failed: rows of `item`.
-        explained: rows of `result_part`, in their order.
-        aggregates: rows of `shard_aggregate`, packed as they are stored.
+        rows: the columns of each table of items, rows in the order of their key; a table without
+            rows may be left out.
+        totals: columns of `shard_aggregate`, packed as they are stored.
         files: rows of `result_file`.
     """
     sha256 = hashlib.sha256()
-    ordered = sorted(failed, key=lambda row: int(row["index"]))
-    tables = (item, result_part, result_file, shard_aggregate)
-    for table, rows in zip(tables, (ordered, explained, files, aggregates), strict=True):
-        for row in rows:
-            covered = {n: row[n] for n in sorted(row) if n not in _NOT_COVERED}
-            blobs = [one for one in covered.values() if isinstance(one, bytes)]
-            plain = {
-                name: len(one) if isinstance(one, bytes) else one
-                for name, one in covered.items()
-                if one is not None
-            }
-            sha256.update(f"{json.dumps([table.name, plain])}\n".encode())
-            for blob in blobs:
-                sha256.update(blob)
+    for table in OF_ITEMS:
+        columns = rows.get(table.name, {"idx": ()})
+        if not len(columns["idx"]):
+            continue
+        for name in sorted(columns):
+            if name not in _NOT_COVERED:
+                sha256.update(f"{table.name}.{name}\n".encode())
+                sha256.update(_bytes_of(columns[name]))
+    for file in files:
+        covered = {name: file[name] for name in sorted(file) if name not in _NOT_COVERED}
+        sha256.update(json.dumps(covered).encode())
+    for name in _TOTALS:
+        sha256.update(totals.get(name, b""))
     return sha256.hexdigest()
+
+
+def _bytes_of(column: Any) -> bytes:
+    if isinstance(column, Ragged):
+        return column.counts.astype("<i8").tobytes() + _bytes_of(column.values)
+    if isinstance(column, np.ndarray):
+        return column.astype(column.dtype.newbyteorder("<")).tobytes()
+    return json.dumps(list(column)).encode()
 
 
 def damaged(
@@ -103,24 +114,26 @@ def damaged(
     Raises ObjectStoreError where their store is away.
     """
     known = recorded_shards(db, run_id, only)
-    found = {one.index: one for one in _gaps(db, run_id, known)} if only is None else {}
+    damages = (
+        {damages.index: damages for damages in _gaps(db, run_id, known)} if only is None else {}
+    )
     for block in _blocks(known):
-        found |= {one.index: one for one in _changed(db, run_id, block)}
+        damages |= {damage.index: damage for damage in _changed(db, run_id, block)}
     if lost is None and only is None and sink_files.alone(db, run_id):
         lost = sink_files.faults(db, run_id)
-    for one in known:
-        if one.index in (lost or {}) and one.index not in found:
-            found[one.index] = _damage(one, (lost or {})[one.index])
-    return [found[index] for index in sorted(found)]
+    for recorded in known:
+        if recorded.index in (lost or {}) and recorded.index not in damages:
+            damages[recorded.index] = _damage(recorded, (lost or {})[recorded.index])
+    return [damages[index] for index in sorted(damages)]
 
 
 def refuse_damaged(db: Database, run_id: str, only: Collection[int] | None = None) -> None:
     """Raise DamagedRowError where shards, or `only` these, are not as they were saved."""
-    if found := damaged(db, run_id, only):
-        more = len(found) - _NAMED
+    if damages := damaged(db, run_id, only):
+        more = len(damages) - _NAMED
         raise DamagedRowError(
-            f"run {run_id}: the results of {len(found)} shard{'s' if len(found) > 1 else ''} "
-            f"are not those that were saved: {'; '.join(map(str, found[:_NAMED]))}"
+            f"run {run_id}: the results of {len(damages)} shard{'s' if len(damages) > 1 else ''} "
+            f"are not those that were saved: {'; '.join(map(str, damages[:_NAMED]))}"
             f"{f'; and {more} more' if more > 0 else ''}. `transexplain verify {run_id}` names "
             f"them, `transexplain resume {run_id}` computes them again"
         )
@@ -139,19 +152,14 @@ def refuse_damaged_rows(db: Database, run_id: str, rows: Collection[int]) -> Non
 
 def miscounted(db: Database, run_id: str) -> list[int]:
     """Indices of the saved shards that hold fewer or more items than they saved; counts alone."""
-    explained = (
-        select(result_part.c.shard, func.sum(result_part.c["items"]).label("items"))
-        .where(result_part.c.run_id == run_id)
-        .group_by(result_part.c.shard)
+    explained, failed = (
+        select(table.c.shard, func.count().label("items"))
+        .where(table.c.run_id == run_id)
+        .group_by(table.c.shard)
         .subquery()
+        for table in (item, failure)
     )
-    failed = (
-        select(item.c.shard, func.count().label("items"))
-        .where(item.c.run_id == run_id)
-        .group_by(item.c.shard)
-        .subquery()
-    )
-    there = [func.coalesce(one.c["items"], 0) for one in (explained, failed)]
+    there = [func.coalesce(counted.c["items"], 0) for counted in (explained, failed)]
     query = (
         select(shard.c.index)
         .outerjoin(explained, explained.c.shard == shard.c.index)
@@ -172,14 +180,14 @@ def write_file_again(db: Database, run_id: str, index: int) -> None:
 
     Raises ObjectStoreError where its store is away.
     """
-    [one] = recorded_shards(db, run_id, [index])
+    [recorded] = recorded_shards(db, run_id, [index])
     with db.read() as connection:
-        rows = held_rows(connection, run_id, [one])[index]
+        rows = held_rows(connection, run_id, recorded)
     [before] = sink_files.files_of(db, run_id, index)
     folder = before.url.rpartition("/")[0]
-    file = sink_files.upload(folder, index, before.token, rows.parts)
-    digest = digest_of(rows.failed, rows.parts, rows.aggregates, [file])
-    same = [shard.c[name] == getattr(one, name) for name in ("index", "state", "digest")]
+    file = sink_files.upload(folder, index, before.token, rows.rows)
+    digest = digest_of(rows.rows, rows.totals, [file])
+    same = [shard.c[name] == getattr(recorded, name) for name in ("index", "state", "digest")]
     unchanged = update(shard).where(shard.c.run_id == run_id, *same)
     at = (result_file.c.run_id == run_id, result_file.c.shard == index)
     with db.begin() as connection:
@@ -195,10 +203,10 @@ def _gaps(db: Database, run_id: str, known: Sequence[RecordedShard]) -> Iterator
         rows = connection.scalar(select(planned).where(run.c.id == run_id)) or 0
     rows = left.start if left else rows
     index, row = 0, 0
-    for one in known:
-        if one.start > row:
-            yield _gone(index, row, one.start)
-        index, row = one.index + 1, one.stop
+    for recorded in known:
+        if recorded.start > row:
+            yield _gone(index, row, recorded.start)
+        index, row = recorded.index + 1, recorded.stop
     if row < rows:
         yield _gone(index, row, rows)
 
@@ -212,11 +220,11 @@ def _gone(index: int, start: int, stop: int) -> DamagedShard:
 def _blocks(known: Iterable[RecordedShard]) -> Iterator[list[RecordedShard]]:
     """Shards of about `_ROWS` rows together."""
     block: list[RecordedShard] = []
-    for one in known:
-        if block and one.stop - block[0].start > _ROWS:
+    for recorded in known:
+        if block and recorded.stop - block[0].start > _ROWS:
             yield block
             block = []
-        block.append(one)
+        block.append(recorded)
     if block:
         yield block
 
@@ -224,8 +232,11 @@ def _blocks(known: Iterable[RecordedShard]) -> Iterator[list[RecordedShard]]:
 def _changed(db: Database, run_id: str, block: Sequence[RecordedShard]) -> Iterator[DamagedShard]:
     """Those of a block of shards whose rows in the database are not what was saved."""
     with db.read() as connection:
-        held = held_rows(connection, run_id, block)
-    wrong = {one.index: (one, what) for one in block if (what := _fault(one, held[one.index]))}
+        faults = {
+            recorded.index: (recorded, _fault_of(connection, run_id, recorded))
+            for recorded in block
+        }
+    wrong = {index: fault for index, fault in faults.items() if fault[1]}
     # what was saved while this was read is compared with what its row says now
     again = recorded_shards(db, run_id, wrong) if wrong else ()
     for now in again:
@@ -236,70 +247,55 @@ def _changed(db: Database, run_id: str, block: Sequence[RecordedShard]) -> Itera
             yield from _changed(db, run_id, [now])
 
 
-def _damage(one: RecordedShard, what: str) -> DamagedShard:
-    return DamagedShard(index=one.index, start=one.start, stop=one.stop, what=what)
+def _damage(recorded: RecordedShard, what: str) -> DamagedShard:
+    return DamagedShard(index=recorded.index, start=recorded.start, stop=recorded.stop, what=what)
 
 
-def held_rows(
-    connection: Connection, run_id: str, block: Sequence[RecordedShard]
-) -> Mapping[int, HeldRows]:
-    """The rows of neighbouring shards by their index."""
+def _fault_of(connection: Connection, run_id: str, recorded: RecordedShard) -> str:
+    try:
+        held = held_rows(connection, run_id, recorded)
+    except ValueError as error:
+        return f"is damaged: {error}"
+    return _fault(recorded, held)
+
+
+def held_rows(connection: Connection, run_id: str, recorded: RecordedShard) -> HeldRows:
+    """The rows of a shard; raises ValueError where one cannot be read."""
     plan_for_any_run(connection)
-    first, last = block[0], block[-1]
-    place = item.c.index
-    query = select(item).where(item.c.run_id == run_id, place >= first.start, place < last.stop)
-    shard_at = {row: one.index for one in block for row in range(one.start, one.stop)}
-    failed: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in connection.execute(query.order_by(place)).mappings():
-        failed[shard_at.get(row["index"], -1)].append(dict(row))
-    columns: dict[Table, list[Any]] = {one: list(one.c) for one in (result_part, result_file)}
-    packed = type_coerce(shard_aggregate.c.payload, LargeBinary).label("payload")
-    columns[shard_aggregate] = [shard_aggregate.c.shard, packed]
-    held = {
-        table: _by_shard(connection, run_id, table, some, range(first.index, last.index + 1))
-        for table, some in columns.items()
-    }
-    return {
-        one.index: HeldRows(
-            failed=failed[one.index],
-            parts=held[result_part][one.index],
-            files=held[result_file][one.index],
-            aggregates=held[shard_aggregate][one.index],
+    rows = {}
+    for table in OF_ITEMS:
+        inside = (table.c.idx >= recorded.start) & (table.c.idx < recorded.stop)
+        query = select(*selected(table.c, connection.dialect)).where(
+            table.c.run_id == run_id, inside
         )
-        for one in block
-    }
-
-
-def _by_shard(
-    connection: Connection, run_id: str, table: Table, columns: Sequence[Any], indices: range
-) -> Mapping[int, list[Row]]:
-    query = select(*columns).where(
-        table.c.run_id == run_id, table.c.shard >= indices.start, table.c.shard < indices.stop
+        found = connection.execute(query.order_by(*table.primary_key.columns)).all()
+        rows[table.name] = read_columns(list(table.c), found)
+    packed = [type_coerce(shard_aggregate.c[name], LargeBinary).label(name) for name in _TOTALS]
+    files, totals = (
+        connection.execute(
+            select(*columns).where(table.c.run_id == run_id, table.c.shard == recorded.index)
+        )
+        .mappings()
+        .all()
+        for table, columns in ((result_file, list(result_file.c)), (shard_aggregate, packed))
     )
-    order = [table.c[name] for name in ("shard", "part") if name in table.c]
-    found: defaultdict[int, list[Row]] = defaultdict(list)
-    for row in connection.execute(query.order_by(*order)).mappings():
-        found[row["shard"]].append(dict(row))
-    return found
+    return HeldRows(rows, dict(totals[0]) if totals else {}, [dict(file) for file in files])
 
 
-def _fault(one: RecordedShard, rows: HeldRows) -> str:
+def _fault(recorded: RecordedShard, held: HeldRows) -> str:
     """What is wrong with the rows of a shard; "": nothing."""
-    there = any((rows.failed, rows.parts, rows.files, rows.aggregates))
-    if one.state != "done" and not there:
+    counts = tuple(len(held.rows[name]["idx"]) for name in ("item", "failure"))
+    if recorded.state != "done" and not any((*counts, held.totals, held.files)):
         return ""
-    if one.digest is None:
-        done = one.state == "done"
+    if recorded.digest is None:
+        done = recorded.state == "done"
         return "its digest is not there" if done else "it holds results, and none were saved"
-    counts = sum(row["items"] for row in rows.parts), len(rows.failed)
-    if one.state == "done" and counts != (one.explained, one.failed):
+    if recorded.state == "done" and counts != (recorded.explained, recorded.failed):
         return (
             f"holds {counts[0]} explained and {counts[1]} failed items, it was saved with "
-            f"{one.explained} and {one.failed}"
+            f"{recorded.explained} and {recorded.failed}"
         )
-    if faults := [fault for row in rows.parts if (fault := parts.fault_of(row))]:
-        return "; ".join(faults)
-    found = rows.digest
-    if found == one.digest:
+    digest = held.digest
+    if digest == recorded.digest:
         return ""
-    return f"is not what was saved (sha256 {found[:12]}, saved {one.digest[:12]})"
+    return f"is not what was saved (sha256 {digest[:12]}, saved {recorded.digest[:12]})"

@@ -56,11 +56,11 @@ def waiting_of_each(db: Database, caps: Mapping[str, int | None], at_most: int) 
     """As `waiting`, with no more of each run than its cap."""
     uncapped = [run_id for run_id, cap in caps.items() if cap is None]
     with db.read() as connection:
-        found = _free(connection, uncapped, at_most) if uncapped else 0
+        freed = _free(connection, uncapped, at_most) if uncapped else 0
         for run_id, cap in caps.items():
-            if cap is not None and found < at_most:
-                found += _free(connection, [run_id], min(cap, at_most - found))
-    return found
+            if cap is not None and freed < at_most:
+                freed += _free(connection, [run_id], min(cap, at_most - freed))
+    return freed
 
 
 def _free(connection: Connection, run_ids: Sequence[str], at_most: int) -> int:
@@ -76,15 +76,15 @@ def take_of_each(
     What some leave goes to the others, in their order.
     """
     part = max(1, at_most // len(caps))
-    found: dict[str, list[int]] = defaultdict(list)
+    named: dict[str, list[int]] = defaultdict(list)
     for most in (part, at_most):
         for run_id, cap in caps.items():
-            left = at_most - sum(map(len, found.values()))
-            room = most if cap is None else min(most, cap - len(found.get(run_id, ())))
+            left = at_most - sum(map(len, named.values()))
+            room = most if cap is None else min(most, cap - len(named.get(run_id, ())))
             if (wanted := min(left, room)) > 0:
                 for name, indices in take(db, [run_id], wanted, patience).items():
-                    found[name] += indices
-    return found
+                    named[name] += indices
+    return named
 
 
 def take(
@@ -96,15 +96,15 @@ def take(
     then those whose hint is oldest. A hint of the last `patience` seconds is trusted, unless a
     claim has used it up since.
     """
-    found: dict[str, list[int]] = defaultdict(list)
+    named: dict[str, list[int]] = defaultdict(list)
     with db.begin() as connection:
         for run_id in run_ids:
-            left = at_most - sum(map(len, found.values()))
+            left = at_most - sum(map(len, named.values()))
             if left <= 0:
                 break
             if indices := _note(connection, run_id, left, patience):
-                found[run_id] = indices
-    return found
+                named[run_id] = indices
+    return named
 
 
 def exhausted(db: Database) -> list[str]:

@@ -36,7 +36,7 @@ from transexplain.store.leases import (
 from transexplain.store.queueing import room
 from transexplain.store.result_rows import forget
 from transexplain.store.runs import Claim, ShardStatus, finalise, require
-from transexplain.store.schema import item, run, shard
+from transexplain.store.schema import failure, run, shard
 from transexplain.store.shard_digests import DamagedShard, damaged, write_file_again
 from transexplain.types.plans import Shard
 
@@ -62,8 +62,8 @@ def retry_failed(db: Database, run_id: str, *, files_lost: bool = False) -> int:
 
     Their results stay readable until the new ones replace them as a whole.
     """
-    holding = select(item.c.shard).where(
-        item.c.run_id == run_id, item.c.error_kind.in_(PASSING_KINDS)
+    holding = select(failure.c.shard).where(
+        failure.c.run_id == run_id, failure.c.kind.in_(PASSING_KINDS)
     )
     failed = (shard.c.state == "done") & shard.c.index.in_(holding)
     return _again(db, run_id, or_(_GIVEN_UP, failed), files_lost)
@@ -72,11 +72,11 @@ def retry_failed(db: Database, run_id: str, *, files_lost: bool = False) -> int:
 def _broken(db: Database, run_id: str, files_lost: bool) -> list[DamagedShard]:
     """Shards that are not as they were saved; files whose results are there are written again."""
     lost, alone = sink_files.faults(db, run_id, lost=files_lost), sink_files.alone(db, run_id)
-    found = damaged(db, run_id, lost=lost if alone else {})
+    damages = damaged(db, run_id, lost=lost if alone else {})
     if not alone:
-        for index in lost.keys() - {one.index for one in found}:
+        for index in lost.keys() - {damage.index for damage in damages}:
             write_file_again(db, run_id, index)
-    return found
+    return damages
 
 
 def _again(db: Database, run_id: str, which: ColumnElement[bool], files_lost: bool) -> int:
@@ -84,14 +84,14 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool], files_lost: bo
     with db.begin() as connection:
         if require(connection, run_id, lock=True).state == "cancelled":
             return 0
-        gone = [one for one in broken if one.gone]
+        gone = [damage for damage in broken if damage.gone]
         shard_blocks.insert_shards(
             connection,
             run_id,
-            [Shard(index=one.index, start=one.start, stop=one.stop) for one in gone],
+            [Shard(index=damage.index, start=damage.start, stop=damage.stop) for damage in gone],
             token=1,  # whatever is left of their results is deleted
         )
-        indices = [one.index for one in broken]
+        indices = [damage.index for damage in broken]
         done = (shard.c.state == "done") & shard.c.index.in_(indices)
         again = connection.execute(
             update(shard)
@@ -151,12 +151,12 @@ def claim(
     ConfigurationError for an unknown run.
     """
     while True:
-        found, unmade = _claimed(db, run_id, worker, lease_seconds, shard_index)
-        if found is not None:
-            if unmade is not None and found.shard.index >= unmade - shard_blocks.LOW:
+        taken, unmade = _claimed(db, run_id, worker, lease_seconds, shard_index)
+        if taken is not None:
+            if unmade is not None and taken.shard.index >= unmade - shard_blocks.LOW:
                 with suppress(DatabaseError):  # who claims next makes them
                     shard_blocks.make(db, run_id, unmade)
-            return found
+            return taken
         if unmade is None or shard_index is not None:
             return None
         shard_blocks.make(db, run_id)

@@ -11,29 +11,27 @@ import io
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from sqlalchemy import Connection, select
 
 from transexplain.errors import ObjectStoreError, RemoteFileError, TransExplainError
 from transexplain.files import remote_files
+from transexplain.store.array_columns import Columns, Ints, taken
 from transexplain.store.database import Database
-from transexplain.store.part_reading import Key, Part
-from transexplain.store.plain_columns import SCHEMA, VERSION, parquet_of
-from transexplain.store.plain_reading import part_of
-from transexplain.store.rows import Row
 from transexplain.store.schema import result_file, run, shard
+from transexplain.store.sink_columns import SCHEMA, VERSION, attributions_of, parquet_of
 from transexplain.types.plans import Sink
 
-FORMAT = "parquet-1"  #: of a part that lies in the row group of its number, and not in the store
 MANIFEST = "_manifest"  #: of a run's folder; programs pass over files that begin so
 RUN = "{run}"  #: stands for the run's id in the address of a sink
-_KEPT = 2  #: files whose bytes a process holds: who reads part after part reads each file once
+_KEPT = 2  #: files whose bytes a process holds: who reads block after block reads each file once
 
 
 class _GoneError(ValueError):
@@ -71,13 +69,12 @@ def sink_of(connection: Connection, run_id: str) -> Sink | None:
     return None if document is None else Sink(**document)
 
 
-def upload(url: str, shard: int, token: int, explained: Sequence[Row]) -> Row:
-    """Write the rows of `result_part` of a shard as one file; returns its row, without the run.
+def upload(url: str, shard: int, token: int, rows: Mapping[str, Columns]) -> dict[str, Any]:
+    """Write the `shard_rows` of a shard as one file; returns its row, without the run.
 
     Raises ObjectStoreError, or RemoteFileError where less arrived than was sent.
     """
-    parts = [Part((shard, row["part"]), row["payload"]) for row in explained]
-    content = parquet_of(parts)
+    content = parquet_of(rows)
     name = file_name(shard, token)
     written = remote_files.write(f"{url}/{name}", content)
     if written.size != len(content):
@@ -85,24 +82,16 @@ def upload(url: str, shard: int, token: int, explained: Sequence[Row]) -> Row:
             f"{url}/{name} holds {written.size:,} of {len(content):,} bytes that were sent; "
             "check the store, then resume"
         )
+    items, explained = rows["item"]["idx"], rows["attribution"]["idx"]
     return {
         "shard": shard,
         "name": name,
         "token": token,
-        "items": sum(map(len, parts)),
-        "rows": sum(_rows(part) for part in parts),
+        "items": len(items),
+        "rows": len(explained) + len(items) - len(set(explained)),
         "bytes": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
-
-
-def _rows(part: Part) -> int:
-    return int(sum(max(1, count) for count in part.explained.counts.tolist()))
-
-
-def without_payload(explained: Iterable[Row]) -> list[Row]:
-    """The same rows for parts that lie in a file alone."""
-    return [{**row, "payload": b"", "format": FORMAT} for row in explained]
 
 
 def files_of(db: Database, run_id: str, shard: int | None = None) -> list[SinkFile]:
@@ -122,20 +111,27 @@ def files_of(db: Database, run_id: str, shard: int | None = None) -> list[SinkFi
     ]
 
 
-def read_part(db: Database, run_id: str, key: Key) -> Part:
-    """A part that lies in its shard's file.
+def read_attributions(db: Database, run_id: str, rows: Ints) -> Columns:
+    """The columns of `attribution` of items in these ascending rows, from their shards' files.
 
-    Raises ValueError where the file is missing, changed or none; ObjectStoreError where the store
-    is away.
+    Raises ValueError where a file is missing, changed or none; ObjectStoreError where the store is
+    away.
     """
     import pyarrow.parquet as pq  # takes 14 MB, which a server of runs in SQL never needs
 
-    found = files_of(db, run_id, key[0])
-    if not found:
+    first, last = int(rows[0]), int(rows[-1])
+    query = select(shard.c.index).where(
+        shard.c.run_id == run_id, shard.c.start <= last, shard.c.stop > first
+    )
+    with db.read() as connection:
+        holding = set(connection.scalars(query))
+    files = [file for file in files_of(db, run_id) if file.shard in holding]
+    if {file.shard for file in files} != holding:
         raise ValueError("no file is recorded for it")
-    with pq.ParquetFile(io.BytesIO(_content(found[0]))) as file:
-        table: pa.Table = file.read_row_group(key[1])
-    return part_of(key, table)
+    inside = [("idx", ">=", first), ("idx", "<=", last)]
+    tables = [pq.read_table(io.BytesIO(_content(file)), filters=inside) for file in files]
+    columns = attributions_of(pa.concat_tables(tables))
+    return taken(columns, np.flatnonzero(np.isin(columns["idx"], rows)))
 
 
 @lru_cache(maxsize=_KEPT)
@@ -165,13 +161,13 @@ def faults(db: Database, run_id: str, *, lost: bool = False) -> dict[int, str]:
     files are said to be `lost`. It is also raised where the store is away.
     """
     files = files_of(db, run_id)
-    found: dict[int, str] = {}
+    urls: dict[int, str] = {}
     gone = 0
     for file in files:
         try:
             read_checked(file)
         except ValueError as error:
-            found[file.shard] = str(error)
+            urls[file.shard] = str(error)
             gone += isinstance(error, _GoneError)
     if files and gone == len(files) and not lost:
         folder = files[0].url.rpartition("/")[0]
@@ -182,7 +178,7 @@ def faults(db: Database, run_id: str, *, lost: bool = False) -> dict[int, str]:
                 "the mount or the endpoint and its credentials, then resume. Where the files are "
                 f"deleted for good, `transexplain resume {run_id} --files-lost` writes them again"
             )
-    return found
+    return urls
 
 
 def missing(db: Database, run_id: str) -> list[SinkFile]:
@@ -193,8 +189,8 @@ def missing(db: Database, run_id: str) -> list[SinkFile]:
     files = files_of(db, run_id)
     if not files:
         return []
-    there = {one.url: one.size for one in remote_files.under(files[0].url.rpartition("/")[0])}
-    return [one for one in files if there.get(one.url) != one.bytes]
+    there = {held.url: held.size for held in remote_files.under(files[0].url.rpartition("/")[0])}
+    return [file for file in files if there.get(file.url) != file.bytes]
 
 
 def _holds_manifest(folder: str, run_id: str) -> bool:
@@ -281,22 +277,22 @@ def garbage(db: Database, run_id: str) -> list[str]:
     query = select(shard.c.index, shard.c.token, shard.c.state).where(shard.c.run_id == run_id)
     with db.read() as connection:
         claims = {row[0]: (row[1], row[2]) for row in connection.execute(query)}
-    committed = {(one.shard, one.token) for one in files_of(db, run_id)}
-    found = []
+    committed = {(file.shard, file.token) for file in files_of(db, run_id)}
+    orphans = []
     for url, (index, token) in there.items():
         newest, state = claims.get(index, (token, ""))
         if (index, token) not in committed and (token < newest or state != "running"):
-            found.append(url)
-    return found
+            orphans.append(url)
+    return orphans
 
 
 def own_files(folder: str) -> dict[str, tuple[int, int]]:
     """URL -> shard and token of each file of shards in a folder. Raises ObjectStoreError."""
-    found = {}
-    for one in remote_files.under(folder):
-        if match := _NAME.fullmatch(one.url.rpartition("/")[2]):
-            found[one.url] = (int(match[1]), int(match[2]))
-    return found
+    files = {}
+    for held in remote_files.under(folder):
+        if match := _NAME.fullmatch(held.url.rpartition("/")[2]):
+            files[held.url] = (int(match[1]), int(match[2]))
+    return files
 
 
 def delete(sink: Sink, run_id: str) -> None:
@@ -321,25 +317,25 @@ def manifest_of(db: Database, run_id: str) -> bytes | None:
     document = {
         "format": "transexplain-sink",
         "columns_version": VERSION,
-        "columns": [{"name": one.name, "type": str(one.type)} for one in SCHEMA],
+        "columns": [{"name": field.name, "type": str(field.type)} for field in SCHEMA],
         "run": row.id,
         "name": row.name,
         "state": row.state,
         "plan_digest": row.plan_digest,
-        "items": sum(one.items for one in files),
-        "rows": sum(one.rows for one in files),
-        "bytes": sum(one.bytes for one in files),
-        "files": [_listed(one) for one in files],
+        "items": sum(file.items for file in files),
+        "rows": sum(file.rows for file in files),
+        "bytes": sum(file.bytes for file in files),
+        "files": [_listed(file) for file in files],
     }
     return (json.dumps(document, indent=1) + "\n").encode()
 
 
-def _listed(one: SinkFile) -> dict[str, Any]:
+def _listed(file: SinkFile) -> dict[str, Any]:
     names = ("name", "shard", "token", "items", "rows", "bytes", "sha256")
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(file, name) for name in names}
 
 
 def written_manifest(folder: str) -> bytes | None:
     """The manifest that lies in a folder; None: there is none. Raises ObjectStoreError."""
-    there = {one.url.rpartition("/")[2]: one.url for one in remote_files.under(folder)}
+    there = {held.url.rpartition("/")[2]: held.url for held in remote_files.under(folder)}
     return remote_files.read(there[MANIFEST]) if MANIFEST in there else None

@@ -37,14 +37,13 @@ from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.store.schema import (
+    OF_ITEMS,
     PARTITIONED,
     fire_delivery,
     form_key,
-    item,
     metadata,
     pending_shards,
     result_file,
-    result_part,
     run,
     schedule,
     schedule_fire,
@@ -87,13 +86,13 @@ def supported(db: Database) -> bool:
 
 def months(connection: Connection) -> list[Month]:
     """Months that have partitions, oldest first."""
-    found = connection.execute(
+    names = connection.execute(
         text(
             "SELECT substr(relname, 6) FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
             "WHERE inhparent = CAST('item' AS regclass) AND relname ~ '^item_[0-9]{6}$'"
         )
     )
-    return sorted(map(Month, found.scalars()))
+    return sorted(map(Month, names.scalars()))
 
 
 def maintain(db: Database, ahead: int = 3) -> list[Month]:
@@ -152,16 +151,10 @@ def drop(connection: Connection, month: Month) -> int:
 
     Call it inside `exclusively`, and only where no run of the month is to stay.
     """
-    parts = [f"{table}_{month.name}" for table in PARTITIONED]
-    size = sum(_size(connection, part) for part in parts)
-    for part in parts[1:]:
-        connection.execute(text(f"DROP TABLE {part}"))
-    # the detached part is compared with the rows that could still refer to it: by index, where
-    # the planner might read what all other months hold
-    for setting in ("enable_hashjoin", "enable_mergejoin", "enable_seqscan"):
-        connection.execute(text(f"SET LOCAL {setting} TO off"))
-    connection.execute(text(f"ALTER TABLE item DETACH PARTITION {parts[0]}"))
-    connection.execute(text(f"DROP TABLE {parts[0]}"))
+    names = [f"{table}_{month.name}" for table in PARTITIONED]
+    size = sum(_size(connection, name) for name in names)
+    for name in names:
+        connection.execute(text(f"DROP TABLE {name}"))
     return size
 
 
@@ -201,13 +194,13 @@ def _ahead(month: Month, count: int) -> Iterator[Month]:
 
 
 def _of_runs(connection: Connection) -> Iterable[Month]:
-    found = connection.execute(
+    rows = connection.execute(
         text(
             "SELECT DISTINCT substr(id, 1, 6) FROM run "
             "WHERE id ~ '^20[2-9][0-9](0[1-9]|1[0-2])[0-9]{2}-' AND id >= '2026'"
         )
     )
-    return map(Month, found.scalars())
+    return map(Month, rows.scalars())
 
 
 def _make(connection: Connection, month: Month) -> None:
@@ -216,8 +209,7 @@ def _make(connection: Connection, month: Month) -> None:
     def run(statement: str, values: dict[str, Any] | None = None) -> None:
         connection.execute(text(statement), values or {})
 
-    # items last: deleting one deletes what belongs to it
-    for table in reversed(PARTITIONED):
+    for table in PARTITIONED:
         part = f"{table}_{month.name}"
         run(f"CREATE TABLE {part} (LIKE {table} INCLUDING ALL)")
         run(
@@ -238,7 +230,6 @@ def _size(connection: Connection, table: str) -> int:
 
 
 _ROWS = 5_000  # items of one transaction: SQLite has one writer, and workers wait for it
-_SHARDS = 20  # whose parts one transaction deletes
 _IDS = 500  # of one statement: databases limit its parameters
 
 
@@ -265,7 +256,7 @@ class PruneResult:
     @property
     def items(self) -> int:
         """Items of the runs."""
-        return sum(one.items for one in self.runs)
+        return sum(pruned.items for pruned in self.runs)
 
 
 def old_runs(db: Database, older_than: float, keep_last: int = 0) -> list[OldRun]:
@@ -296,7 +287,7 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
         _delete_each(db, old_runs(db, older_than, keep_last), gone, kept, with_sinks=True)
         with db.read() as connection:
             past = _past(connection)
-            full = {one.id for one in _old(connection, older_than, keep_last)}
+            full = {old_run.id for old_run in _old(connection, older_than, keep_last)}
             empty = [month for month in past if _ids(connection, month) <= full]
         for month in empty:
             done = _drop_month(db, month, older_than, keep_last)
@@ -304,7 +295,7 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
                 gone += done.runs
                 dropped.append(month)
                 freed += done.freed
-    left = [one for one in old_runs(db, older_than, keep_last) if one.id not in kept]
+    left = [old_run for old_run in old_runs(db, older_than, keep_last) if old_run.id not in kept]
     _delete_each(db, left, gone, kept)
     files, away = _of_sinks(db, sink_files.tidy)
     reasons = [f"run {run_id}: {reason}" for run_id, reason in (away | kept).items()]
@@ -320,16 +311,16 @@ def _delete_each(
     with_sinks: bool = False,
 ) -> None:
     """Delete runs, or only those `with_sinks`; `kept` gets those whose files cannot be deleted."""
-    for one in old:
+    for old_run in old:
         with db.read() as connection:
-            sink = sink_of(connection, one.id)
+            sink = sink_of(connection, old_run.id)
         if with_sinks and sink is None:
             continue
         try:
-            if _delete(db, one, sink):
-                gone.append(one)
+            if _delete(db, old_run, sink):
+                gone.append(old_run)
         except (ObjectStoreError, ConfigurationError) as error:
-            kept[one.id] = str(error)
+            kept[old_run.id] = str(error)
 
 
 def stray_files(db: Database) -> tuple[list[str], dict[str, str]]:
@@ -343,14 +334,14 @@ def _of_sinks(
     query = select(run.c.id).where(run.c.sink.is_not(None)).order_by(run.c.id)
     with db.read() as connection:
         names = connection.execute(query).scalars().all()
-    found: list[str] = []
+    removed: list[str] = []
     away = {}
     for name in names:
         try:
-            found += work(db, name)
+            removed += work(db, name)
         except (ObjectStoreError, ConfigurationError) as error:
             away[name] = str(error)
-    return found, away
+    return removed, away
 
 
 def _old(connection: Connection, older_than: float, keep_last: int) -> list[OldRun]:
@@ -368,11 +359,11 @@ def _old(connection: Connection, older_than: float, keep_last: int) -> list[OldR
         )
         .order_by(over.c.finished, over.c.id)
     )
-    found = connection.execute(query).all()
-    items = _items(connection, [row.id for row in found])
+    old = connection.execute(query).all()
+    items = _items(connection, [row.id for row in old])
     return [
         OldRun(id=row.id, name=row.name, finished=row.finished, items=items.get(row.id, 0))
-        for row in found
+        for row in old
     ]
 
 
@@ -406,15 +397,15 @@ def _needed() -> Select[tuple[str]]:
 
 
 def _items(connection: Connection, ids: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for start in range(0, len(ids), _IDS):
         query = (
             select(shard.c.run_id, func.sum(shard.c.explained + shard.c.failed))
             .where(shard.c.run_id.in_(ids[start : start + _IDS]))
             .group_by(shard.c.run_id)
         )
-        found |= {run_id: int(count) for run_id, count in connection.execute(query)}
-    return found
+        counts |= {run_id: int(count) for run_id, count in connection.execute(query)}
+    return counts
 
 
 def _past(connection: Connection) -> list[Month]:
@@ -436,7 +427,7 @@ def _drop_month(
     def work(connection: Connection) -> PruneResult | None:
         if month not in months(connection):  # another call was faster
             return None
-        old = {one.id: one for one in _old(connection, older_than, keep_last)}
+        old = {old_run.id: old_run for old_run in _old(connection, older_than, keep_last)}
         ids = _ids(connection, month)
         sinks = select(run.c.id).where(run.c.id.in_(ids), run.c.sink.is_not(None)).limit(1)
         if not ids <= old.keys() or connection.execute(sinks).first() is not None:
@@ -445,7 +436,7 @@ def _drop_month(
         inside = (run.c.id >= month.name, run.c.id < month.next.name)
         plan_for_any_run(connection)
         connection.execute(delete(run).where(*inside))
-        return PruneResult(runs=[old[one] for one in sorted(ids)], months=[month], freed=freed)
+        return PruneResult(runs=[old[name] for name in sorted(ids)], months=[month], freed=freed)
 
     return exclusively(db, work)
 
@@ -463,15 +454,12 @@ def _delete(db: Database, old: OldRun, sink: Sink | None = None) -> bool:
         )
         if taken.rowcount == 0:
             return False
-        last = select(func.max(shard.c.stop), func.max(shard.c.index) + 1).where(
-            shard.c.run_id == old.id
-        )
-        stop, shards = connection.execute(last).one()
+        last = select(func.max(shard.c.stop)).where(shard.c.run_id == old.id)
+        stop = connection.execute(last).scalar_one()
     if sink is not None:
         sink_files.delete(sink, old.id)
-    # by their key: following the shards' keys would search all of the run's items for each
-    _delete_by(db, old.id, item, item.c.index, range(0, stop or 0, _ROWS))
-    _delete_by(db, old.id, result_part, result_part.c.shard, range(0, shards or 0, _SHARDS))
+    for table in OF_ITEMS:
+        _delete_by(db, old.id, table, table.c.idx, range(0, stop or 0, _ROWS))
     with db.begin() as connection:
         plan_for_any_run(connection)
         return connection.execute(delete(run).where(run.c.id == old.id)).rowcount == 1
@@ -546,10 +534,10 @@ def backup(db: Database, file: Path) -> int:
             with db.engine.connect() as connection, closing(sqlite3.connect(part)) as copy:
                 # all pages at once: between two steps a writer would make it begin again
                 raw_connection(connection).backup(copy)
-                [(found,)] = copy.execute("PRAGMA quick_check(1)").fetchall()
+                [(verdict,)] = copy.execute("PRAGMA quick_check(1)").fetchall()
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
-            if found != "ok":
-                raise DatabaseError(f"database {db.name} is damaged: {found}; no backup was made")
+            if verdict != "ok":
+                raise DatabaseError(f"database {db.name} is damaged: {verdict}; no backup was made")
     except (sqlite3.Error, OSError) as error:
         raise DatabaseError(f"backup {file}: {error}") from error
     return file.stat().st_size

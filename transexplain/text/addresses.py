@@ -8,7 +8,7 @@ or the path. Here it is refused, and nothing of it is shown beyond its scheme.
 import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qs, unquote
 
 from transexplain.errors import ConfigurationError
 
@@ -119,10 +119,9 @@ def shown_url(url: str) -> str:
 
 def without_secrets(message: str, url: str) -> str:
     """`message` of a driver with every piece of a secret of `url` blanked."""
-    secrets: set[str] = set()
-    for secret in _secrets(url):
-        secrets |= {secret, *re.findall(rf"\w{{{_SHORTEST},}}", secret)}
-    for secret in sorted(secrets, key=len, reverse=True):
+    whole = _secrets(url)
+    pieces = [piece for secret in whole for piece in re.findall(rf"\w{{{_SHORTEST},}}", secret)]
+    for secret in sorted({*whole, *pieces}, key=len, reverse=True):
         if len(secret) >= _SHORTEST:
             message = message.replace(secret, HIDDEN)
     return message
@@ -141,7 +140,12 @@ def check_server(
     if needs_host and not host:
         raise ConfigurationError(f"{what} names no host; write SCHEME://HOST:PORT")
     if address.place.startswith("["):
-        _check_ipv6(host, what)
+        try:
+            IPv6Address(host)
+        except ValueError:
+            raise ConfigurationError(
+                f"{what}: what stands in brackets is no IPv6 address; write it as in [::1]"
+            ) from None
     elif host and not _NAME.fullmatch(host):
         raise ConfigurationError(f"{what}: the host is no name or address; {remedy}")
     if port is not None and not (port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65_535):
@@ -170,10 +174,7 @@ def check_broker_url(url: str) -> None:
 
 def options_of(address: Address) -> dict[str, list[str]]:
     """The values of each option of an address, percent-decoded."""
-    options: dict[str, list[str]] = {}
-    for name, value in parse_qsl(address.query or "", keep_blank_values=True):
-        options.setdefault(name, []).append(value)
-    return options
+    return parse_qs(address.query or "", keep_blank_values=True)
 
 
 def _is_file(scheme: str) -> bool:
@@ -185,15 +186,6 @@ def _host_and_port(place: str) -> tuple[str, str | None]:
     if not colon or place.endswith("]"):
         return place, None
     return host, port
-
-
-def _check_ipv6(host: str, what: str) -> None:
-    try:
-        IPv6Address(host)
-    except ValueError:
-        raise ConfigurationError(
-            f"{what}: what stands in brackets is no IPv6 address; write it as in [::1]"
-        ) from None
 
 
 def _shown_user(address: Address) -> str:

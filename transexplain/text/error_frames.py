@@ -35,7 +35,9 @@ def traceback_of(error: BaseException) -> str:
     for one in reversed(some):  # as Python prints them: the first cause first
         lines += ["which led to"] if lines else []
         lines += [*filter(None, [getattr(one, _ELSEWHERE, "")])]
-        lines += [*_frames(one.__traceback__), f"{_module(one)}{_cut(type(one).__qualname__)}"]
+        module = type(one).__module__
+        prefix = "" if module == "builtins" else f"{_cut(module)}."
+        lines += [*_frames(one.__traceback__), f"{prefix}{_cut(type(one).__qualname__)}"]
     return _last("\n".join(lines))
 
 
@@ -94,11 +96,6 @@ def _file(path: str) -> tuple[str, bool]:
     if pure.is_relative_to(_STANDARD):
         return _cut(pure.relative_to(_STANDARD).as_posix()), True
     return _cut(pure.name), False
-
-
-def _module(error: BaseException) -> str:
-    module = type(error).__module__
-    return "" if module == "builtins" else f"{_cut(module)}."
 
 
 def _cut(text: str) -> str:

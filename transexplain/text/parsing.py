@@ -64,7 +64,13 @@ def read_yaml(text: str) -> Any:
         _refuse_growth(node, max(_ALIASED, 4 * len(text)))
         return loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise UnreadableError(_yaml_message(error)) from None
+        # in one line: yaml's own message repeats the document's lines, which may hold anything
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+        context = getattr(error, "context", None)
+        message = f"{where}{context}, {problem}" if context else f"{where}{problem}"
+        raise UnreadableError(message) from None
 
 
 def read_json(text: str, pairs: Pairs | None = None) -> Any:
@@ -226,15 +232,6 @@ def _parts(node: Node) -> list[Node]:
 
 def _at(node: Node, problem: str) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-
-
-def _yaml_message(error: yaml.YAMLError) -> str:
-    """In one line: yaml's own repeats the document's lines, which may hold anything."""
-    mark = getattr(error, "problem_mark", None)
-    where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    context = getattr(error, "context", None)
-    return f"{where}{context}, {problem}" if context else f"{where}{problem}"
 
 
 def _integer(text: str) -> int:

@@ -65,7 +65,11 @@ def load_hook(name: str, file: str = "", sha256: str = "") -> Hook:
         sha256: of the file.
     """
     module_name, attribute = _split(name)
-    module = _run(Path(file), sha256, attribute) if file else _imported(module_name)
+    if file:
+        module = _run(Path(file), sha256, attribute)
+    else:
+        beside = f", and no file {module_name}.py lies beside the specification"
+        module = allowed_module(module_name, "redact", MODULES, beside)
     detector = getattr(module, attribute, None)
     if not callable(detector):
         raise ConfigurationError(f"redact: {module_name} has no function {attribute!r}")
@@ -103,30 +107,21 @@ def _allowed(module_name: str, variable: str = MODULES) -> bool:
     )
 
 
-def _imported(module_name: str) -> ModuleType:
-    if not _allowed(module_name):
-        raise ConfigurationError(
-            f"redact: the module {module_name} is not imported: {MODULES} does not name it, and "
-            f"no file {module_name}.py lies beside the specification. Whoever operates this "
-            f"process may allow it: {MODULES}={module_name}"
-        )
-    return allowed_module(module_name, "redact", MODULES)
-
-
-def allowed_module(module_name: str, key: str, variable: str) -> ModuleType:
+def allowed_module(module_name: str, key: str, variable: str, instead: str = "") -> ModuleType:
     """Import a module that the operator allows by an environment variable.
 
     Args:
         module_name: of it.
         key: of the specification that names it, for messages.
         variable: names of modules and packages, separated by commas.
+        instead: what was looked for besides, for messages.
 
     Raises ConfigurationError where it is not allowed, or cannot be imported.
     """
     if not _allowed(module_name, variable):
         raise ConfigurationError(
-            f"{key}: the module {module_name} is not imported: {variable} does not name it. "
-            f"Whoever operates this process may allow it: {variable}={module_name}"
+            f"{key}: the module {module_name} is not imported: {variable} does not name it{instead}"
+            f". Whoever operates this process may allow it: {variable}={module_name}"
         )
     try:
         return importlib.import_module(module_name)

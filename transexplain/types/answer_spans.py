@@ -31,7 +31,7 @@ _MARKS = str.maketrans("", "", string.punctuation)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Agreement:
+class AnswerAgreement:
     """How an answer agrees with the given ones, by the best of them."""
 
     exact: bool
@@ -43,7 +43,7 @@ class Agreement:
         return EXACT if self.exact else PARTLY if self.f1 else OTHER
 
 
-def agreement(answer: str, given: Sequence[str]) -> Agreement:
+def agreement(answer: str, given: Sequence[str]) -> AnswerAgreement:
     """Exact match and F1 of an answer, as SQuAD measures them (Rajpurkar et al. 2016, section 6.1).
 
     Case, punctuation, articles and white space do not count. F1 is the harmonic mean of the shares
@@ -51,7 +51,7 @@ def agreement(answer: str, given: Sequence[str]) -> Agreement:
     """
     own = _plain(answer)
     scores = [_f1(own, _plain(answer)) for answer in given]
-    return Agreement(
+    return AnswerAgreement(
         exact=any(own == _plain(answer) for answer in given), f1=max(scores, default=0.0)
     )
 
@@ -82,12 +82,16 @@ class AnswerScheme:
         self, logits: NDArray[np.floating[Any]], tokens: Tokens, second_at: int | None = None
     ) -> list[TaggedEntity]:
         """The answer that logits (T, 2) give, in the tokens of the context, the second text."""
-        places = _context(tokens, second_at or 0)
+        places = np.flatnonzero(~tokens.special & (tokens.starts >= (second_at or 0)))
+        if not len(places):
+            raise ItemError("no-context", "no token of the context is left")
         start, end = logits[places, 0][:, None], logits[places, 1][None, :]
         apart = places[None, :] - places[:, None]
         sums = np.where((apart >= 0) & (apart < LONGEST), start + end, -np.inf)
-        first, last = np.unravel_index(int(np.argmax(sums)), sums.shape)
-        return [_answer(tokens, int(places[first]), int(places[last]))]
+        cell = np.unravel_index(int(np.argmax(sums)), sums.shape)
+        first, last = (int(places[place]) for place in cell)
+        span = TaggedSpan(start=int(tokens.starts[first]), end=int(tokens.ends[last]), type=ANSWER)
+        return [TaggedEntity(span=span, labels=(0, 1), positions=(first, last))]
 
     def spelled(self, span: TaggedSpan, tokens: Tokens) -> TaggedEntity | None:
         """Characters of the pair as an answer; None where the model reads none of them."""
@@ -137,15 +141,3 @@ def _named(cell: str) -> tuple[list[str], int]:
     start = starts[0] if isinstance(starts, list) and starts else starts
     texts = texts if isinstance(texts, list) else [texts]
     return [str(text) for text in texts if text is not None], start if type(start) is int else 0
-
-
-def _context(tokens: Tokens, begins: int) -> NDArray[np.intp]:
-    positions = np.flatnonzero(~tokens.special & (tokens.starts >= begins))
-    if not len(positions):
-        raise ItemError("no-context", "no token of the context is left")
-    return positions
-
-
-def _answer(tokens: Tokens, first: int, last: int) -> TaggedEntity:
-    span = TaggedSpan(start=int(tokens.starts[first]), end=int(tokens.ends[last]), type=ANSWER)
-    return TaggedEntity(span=span, labels=(0, 1), positions=(first, last))

@@ -32,10 +32,8 @@ def label_index(label: str | None, names: ClassNames, mapping: Mapping[str, str]
         return names.class_index(mapping[label])
     if label in names.classes:
         return names.classes.index(label)
-    read, key = (
-        {mapping[spelled] for spelled in mapping if folded(spelled) == folded(label)},
-        folded(label),
-    )
+    key = folded(label)
+    read = {mapping[spelled] for spelled in mapping if folded(spelled) == key}
     if read:
         return names.class_index(read.pop()) if len(read) == 1 else None
     # transformers calls the class 3 LABEL_3 where nobody named it

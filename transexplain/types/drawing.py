@@ -24,5 +24,5 @@ class Drawable:
     __slots__ = ()
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: coloured words, a heatmap or both, with a legend."""
+        """What a notebook shows: coloured words, a heatmap or both, with a legend."""
         return str(draw("html", self))

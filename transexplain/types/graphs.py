@@ -5,10 +5,15 @@ Dimension letters: T nodes, F features of a node, H heads, E edges.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from transexplain.errors import ConfigurationError, WrongKindError
+from transexplain.types.items import Attribution, PatchGrid
+from transexplain.types.tokens import Tokens
 
 #: (T, F) the features of the nodes: the main input of the model, whatever its own name for it is
 FEATURES = "node_features"
@@ -64,21 +69,46 @@ def edges_of(graph: Mapping[str, Any], nodes: int) -> NDArray[np.intp]:
     if graph.get(EDGES) is not None:
         edges = _array(graph[EDGES]).astype(np.intp).reshape(-1, 2)
     else:
-        edges = np.argwhere(_joined(graph, nodes))
+        inputs = ((name, _array(graph.get(name, ()))) for name in _LINKS)
+        fitting = (
+            np.argwhere(values == 1 if name == "distances" else values != 0)
+            for name, values in inputs
+            if values.shape == (nodes, nodes)
+        )
+        edges = next(fitting, np.empty((0, 2), dtype=np.intp))
     edges = np.sort(edges, axis=1)
     inside = (edges[:, 0] >= 0) & (edges[:, 1] < nodes) & (edges[:, 0] < edges[:, 1])
     return np.unique(edges[inside], axis=0)
 
 
-def _joined(graph: Mapping[str, Any], nodes: int) -> NDArray[np.bool_]:
-    """(T, T) which pairs are joined, as the inputs of the model tell."""
-    for name in _LINKS:
-        values = _array(graph.get(name, ()))
-        if values.shape == (nodes, nodes):
-            return np.asarray(values == 1 if name == "distances" else values != 0)
-    return np.zeros((nodes, nodes), dtype=bool)
-
-
 def _array(values: Any) -> NDArray[Any]:
     """An array, a list, or a tensor on any device, as an array."""
     return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphShape:
+    """The drawn parts of a graph, whatever its relevance."""
+
+    names: tuple[str, ...]  #: (T,)
+    places: tuple[tuple[float, float], ...]  #: (T,) to the right, and down, in units of a link
+    edges: tuple[tuple[int, int], ...]  #: (E,)
+
+
+def nodes_of(attribution: Attribution) -> tuple[list[str], NDArray[np.float64]]:
+    """(T,) names and relevance of the nodes, without virtual ones.
+
+    Raises TypeError for the attribution of a picture, ConfigurationError where relevance is not
+    finite.
+    """
+    if isinstance(attribution.features, PatchGrid):
+        raise WrongKindError(
+            "graph() draws graphs; this attribution is of a picture: use overlay()"
+        )
+    tokens = Tokens.of(attribution.features)
+    real = ~tokens.special
+    relevance = np.asarray(attribution.relevance, dtype=np.float64)[real]
+    if not np.isfinite(relevance).all():
+        raise ConfigurationError(f"the relevance of item {attribution.item_id!r} is not finite")
+    texts = (name for name, kept in zip(tokens.texts, real.tolist(), strict=True) if kept)
+    return list(texts), relevance

@@ -272,14 +272,10 @@ class Attribution(_Pictured):
             if word != NO_WORD:
                 text, begin, _, summed = words.get(word, ("", start, end, 0.0))
                 words[word] = (text + piece, begin, end, summed + value)
+        whole = self.text
         return [
-            Word(
-                text=text if self.text is None else self.text[start:end],
-                start=start,
-                end=end,
-                relevance=relevance,
-            )
-            for text, start, end, relevance in words.values()
+            Word(text=text if whole is None else whole[a:b], start=a, end=b, relevance=relevance)
+            for text, a, b, relevance in words.values()
         ]
 
     def by_text(self) -> tuple[float, ...]:
@@ -300,22 +296,66 @@ class Attribution(_Pictured):
             of = f"picture, {' x '.join(map(str, self.relevance.shape))} patches"
         else:
             of = f"{len(self.features)} tokens"
-            of += self._cut(Tokens.of(self.features)) if self.truncated else ""
+            if self.truncated:  # of a pair the longer text was cut
+                read, whole = int(Tokens.of(self.features).ends.max()), len(self.text or "")
+                figures = f": {read:,} of {whole:,} characters read" if read < whole else ""
+                of += f" (truncated{figures})"
             of += "" if self.text is None else f": {_shown(self.text)}"
         return (
             f"<Attribution item={self.item_id!r} method={self.method} class={self.class_name!r} "
             f"logit={self.logit:.4g} {of}>"
         )
 
-    def _cut(self, tokens: Tokens) -> str:
-        """Return how much of a truncated text was read; of a pair the longer one was cut."""
-        read, whole = int(tokens.ends.max()), len(self.text or "")
-        figures = f": {read:,} of {whole:,} characters read" if read < whole else ""
-        return f" (truncated{figures})"
-
     def plot(self, image: Any = None, **options: Any) -> Any:
         """Bars for words, or a picture under its heatmap; see `te.plot`."""
         return draw("plot", self, image, **options)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
+class SimilarityAttribution(Drawable):
+    """The relevance of every patch of a picture and every token of a text for their similarity.
+
+    `picture` and `text` are attributions of one side each, to be drawn like any other; their
+    `logit` is what is explained of the pair. Where there is a ledger, both sides and its other
+    entries sum to that logit.
+    """
+
+    item_id: str
+    method: str
+    target: str  #: `similarity`, or `cosine`
+    logit: float  #: what is explained: the similarity, or the cosine
+    similarity: float  #: scale * cosine + bias, as the model itself computes it
+    cosine: float  #: of the two vectors, -1 to 1
+    picture: Attribution
+    text: Attribution
+    ledger: Ledger | None  #: of both sides together; None for methods without conservation
+
+    @property
+    def unit(self) -> str:
+        """The unit of the relevance of both sides; see `Attribution.unit`."""
+        return self.picture.unit
+
+    @property
+    def at(self) -> str:
+        """The input layers at which relevance was measured, of the picture and of the text."""
+        return " and ".join(dict.fromkeys((self.picture.at, self.text.at)))
+
+    @property
+    def class_name(self) -> str:
+        """Return what is explained, where attributions of classifiers name a class."""
+        return self.target
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of either side has to know besides its numbers."""
+        return tuple(dict.fromkeys((*self.picture.notes, *self.text.notes)))
+
+    def __repr__(self) -> str:
+        return (
+            f"<SimilarityAttribution item={self.item_id!r} method={self.method} of "
+            f"{self.target}={self.logit:.4g}, {self.picture.relevance.size} patches and "
+            f"{len(self.text.features)} tokens>"  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -217,6 +217,12 @@ class DatasetSpec:
     sample: int | None = None  #: of those draw so many
     seed: int = 0  #: of the drawing
 
+    @property
+    def columns(self) -> list[str]:
+        """The fields that name columns, in as far as they are given."""
+        names = "text image label id evidence spans meta cluster template"
+        return [name for name in names.split() if getattr(self, name)]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DatasetRef:

@@ -32,6 +32,16 @@ class ExactPlan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherAgreement:
+    """How near an explainer comes to its teacher, over items that it did not learn from."""
+
+    items: int
+    rank_correlation: float  #: Spearman's, over an item's own positions, mean over items
+    relative_error: float  #: |learned - taught| / |taught|, Euclidean, median over items
+    by_class: Mapping[str, float] = field(default_factory=dict)  #: rank correlation
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Approximation:
     """Which method an explainer approximates, and how near it came when it was trained."""
 

@@ -8,9 +8,9 @@ that number, whatever it is called.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,22 +167,27 @@ def _read(spec: TargetLike) -> tuple[str, str, Any]:
         raise TargetError(
             f"a target cannot be {spec!r:.80} ({type(spec).__name__}); it is {_WORDS}"
         )
-    kind, argument = _split(spec)
+    kind, argument = kind_and_argument(spec, _WORDS)
     return spec if isinstance(spec, str) else json.dumps(dict(spec)), kind, argument
 
 
-def _split(spec: str | Mapping[str, Any]) -> tuple[str, Any]:
+def kind_and_argument(spec: str | Mapping[str, Any], words: str) -> tuple[str, Any]:
+    """The first word of a target and what stands behind the colon; None: there is no colon.
+
+    A mapping, or one as JSON text, has one key. `words` says in a message what a target is. Raises
+    TargetError.
+    """
+    mapping: Any = spec
     if isinstance(spec, str) and spec.lstrip().startswith("{"):
         try:
-            read = read_json(spec)
+            mapping = read_json(spec)
         except UnreadableError as error:
             raise TargetError(f"target {spec[:80]!r} is not valid JSON: {error}") from None
-        spec = read
-    if isinstance(spec, Mapping):
-        if len(spec) != 1:
-            raise TargetError(f"target {spec!r} must have exactly one key; a target is {_WORDS}")
-        return next(iter(spec.items()))
-    kind, colon, argument = str(spec).partition(":")
+    if isinstance(mapping, Mapping):
+        if len(mapping) != 1:
+            raise TargetError(f"target {mapping!r:.80} must have exactly one key; it is {words}")
+        return next(iter(mapping.items()))
+    kind, colon, argument = str(mapping).partition(":")
     return kind, argument if colon else None
 
 
@@ -329,3 +334,94 @@ def predicted_labels(logits: NDArray[np.floating[Any]], floors: Sequence[float])
     """The labels whose logits (C,) reach their floors (C,), the likeliest first."""
     order = np.argsort(-logits, kind="stable").tolist()
     return [place for place in order if logits[place] >= floors[place]]
+
+
+# ---- targets of language models: which tokens are explained, at which places
+
+AnswerKind = Literal["next", "token", "contrast", "continuation", "generate"]
+_GENERATED = 16  #: tokens, unless a target says how many
+_MOST = 4096
+_ANSWER_WORDS = (
+    "next (the token that the model predicts), next:<token>, contrast:<a>-<b>, "
+    "continuation:<text>, continuation (the prompt's own) or generate:<number of tokens>"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AnswerTarget:
+    """What is explained of a language model, before a prompt is known."""
+
+    spec: str  #: as requested
+    kind: AnswerKind
+    tokens: tuple[str, ...] = ()  #: of `token` and `contrast`
+    text: str | None = None  #: of `continuation`; None: the prompt's own
+    ids: tuple[int, ...] = ()  #: of `continuation`, where tokens are given in the place of a text
+    count: int = _GENERATED  #: of `generate`
+    exact: bool = False  #: texts begin as they are written, without a space before them
+
+
+def parse_answer_target(spec: Any) -> AnswerTarget:
+    """Read a target of a language model.
+
+    In the short form a word follows the prompt after a space, where there is none yet. The mapping
+    form, `{"next": " he"}`, `{"contrast": [" he", " she"]}`, takes texts as they are; there a
+    continuation may be a list of token numbers. A token may be given by its number: `next:#318`.
+    Raises TargetError.
+    """
+    if isinstance(spec, AnswerTarget):
+        return spec
+    text, kind, argument, exact = _parts(spec)
+    if kind in ("next", "predicted") and argument is None:
+        return AnswerTarget(spec=text, kind="next")
+    if kind == "next" and isinstance(argument, str) and argument:
+        return AnswerTarget(spec=text, kind="token", tokens=(argument,), exact=exact)
+    if kind == "contrast" and argument is not None:
+        return AnswerTarget(spec=text, kind="contrast", tokens=_pair(text, argument), exact=exact)
+    if kind == "continuation":
+        return _continuation(text, argument, exact=exact)
+    if kind == "generate":
+        count = _GENERATED if argument is None else _number(str(argument)) or 0
+        if not 1 <= count <= _MOST:
+            raise TargetError(f"target {text!r}: the number of tokens is between 1 and {_MOST}")
+        return AnswerTarget(spec=text, kind="generate", count=count)
+    hint = did_you_mean(kind, ("next", "contrast", "continuation", "generate")) or "."
+    raise TargetError(
+        f"unknown target {text!r}{hint} A target of a language model is {_ANSWER_WORDS}"
+    )
+
+
+def _parts(spec: Any) -> tuple[str, str, Any, bool]:
+    """The target as text, its first word, what follows, and whether texts are taken as they are."""
+    if not isinstance(spec, str | Mapping):
+        raise TargetError(f"a target cannot be {spec!r:.80}; it is {_ANSWER_WORDS}")
+    kind, argument = kind_and_argument(spec, _ANSWER_WORDS)
+    if isinstance(spec, str) and not spec.lstrip().startswith("{"):
+        return spec, kind, argument, False
+    shown = "-".join(map(str, argument)) if isinstance(argument, list | tuple) else argument
+    return f"{kind}:{shown}", str(kind), argument, True
+
+
+def _pair(text: str, argument: Any) -> tuple[str, str]:
+    given = argument.split("-") if isinstance(argument, str) else argument
+    if not isinstance(given, list | tuple) or len(given) != 2 or not all(given):
+        raise TargetError(
+            f"target {text!r} does not name two tokens; it is contrast:<a>-<b>, or, where a token "
+            'holds a hyphen, {"contrast": [" a", " b"]}'
+        )
+    return str(given[0]), str(given[1])
+
+
+def _continuation(text: str, argument: Any, *, exact: bool) -> AnswerTarget:
+    if argument is None:
+        return AnswerTarget(spec=text, kind="continuation")
+    if isinstance(argument, str) and argument:
+        return AnswerTarget(spec=text, kind="continuation", text=argument, exact=exact)
+    if (
+        isinstance(argument, list | tuple)
+        and argument
+        and all(type(token) is int for token in argument)
+    ):
+        return AnswerTarget(spec=text, kind="continuation", ids=tuple(argument))
+    raise TargetError(
+        f"the continuation cannot be {argument!r:.80}; it is a text or a list of tokens"
+    )

@@ -96,7 +96,11 @@ class LabelScheme:
             before = kind
         return [
             TaggedEntity(
-                span=_span(tokens, places, words, parts[chosen[words[0]]][1]),
+                span=TaggedSpan(
+                    start=_characters(tokens, places[words[0]])[0],
+                    end=_characters(tokens, places[words[-1]])[1],
+                    type=parts[chosen[words[0]]][1],
+                ),
                 labels=tuple(chosen[word] for word in words),
                 positions=tuple(places[word] for word in words),
             )
@@ -104,20 +108,34 @@ class LabelScheme:
         ]
 
     def spelled(self, span: TaggedSpan, tokens: Tokens) -> TaggedEntity | None:
-        """The entity that characters of a text are; None where the model sees no word of them."""
+        """The entity that characters of a text are; None where the model sees no word of them.
+
+        Raises ItemError bad-label for a type that the model does not label.
+        """
         places = first_positions(tokens)
-        inside = [place for place in places if _overlaps(tokens, place, span)]
+        words = [_characters(tokens, place) for place in places]
+        inside = [
+            place
+            for place, (start, end) in zip(places, words, strict=True)
+            if start < span.end and end > span.start
+        ]
         if not inside:
             return None
-        labels = [self._label(span.type, number) for number in range(len(inside))]
-        return TaggedEntity(span=span, labels=tuple(labels), positions=tuple(inside))
-
-    def _label(self, kind: str, number: int) -> int:
-        """The label of an entity's word, by its number: the first begins, the others are within."""
-        wanted = _WITHIN if number else _BEGINS
-        own = [place for place, (_, part) in enumerate(self._parts()) if part == kind]
-        parts = list(self._parts())
-        return next((place for place in own if parts[place][0] in wanted), own[0])
+        prefixes = {
+            place: prefix for place, (prefix, kind) in enumerate(self._parts()) if kind == span.type
+        }
+        if not prefixes:
+            raise ItemError(
+                "bad-label",
+                f"the model labels no {span.type[:80]!r}; its types are {', '.join(self.types)}",
+            )
+        # the first word begins the entity, the others are within
+        begins, within = (
+            next((place for place, prefix in prefixes.items() if prefix in some), min(prefixes))
+            for some in (_BEGINS, _WITHIN)
+        )
+        labels = (begins, *(within for _ in inside[1:]))
+        return TaggedEntity(span=span, labels=labels, positions=tuple(inside))
 
     def _parts(self) -> Iterator[tuple[str, str]]:
         """The prefix and the type of each label; both "" for `O`."""
@@ -196,20 +214,10 @@ def first_positions(tokens: Tokens) -> list[int]:
     return sorted(own[first].tolist())
 
 
-def _span(tokens: Tokens, places: Sequence[int], words: Sequence[int], kind: str) -> TaggedSpan:
-    last = tokens.words == tokens.words[places[words[-1]]]
-    return TaggedSpan(
-        start=int(tokens.starts[places[words[0]]]), end=int(tokens.ends[last].max()), type=kind
-    )
-
-
-def _overlaps(tokens: Tokens, place: int, span: TaggedSpan) -> bool:
-    """Return whether the word that begins at a position has a character in the span."""
+def _characters(tokens: Tokens, place: int) -> tuple[int, int]:
+    """The characters, from and to, of the word that begins at a position."""
     of_word = tokens.words == tokens.words[place]
-    return bool(
-        int(tokens.starts[of_word].min()) < span.end
-        and int(tokens.ends[of_word].max()) > span.start
-    )
+    return int(tokens.starts[of_word].min()), int(tokens.ends[of_word].max())
 
 
 def entity_targets(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_WORD = -1  #: in `Tokens.words`, where a position belongs to no word
+_ARRAYS = ("starts", "ends", "words", "special")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,9 +44,6 @@ class FewSpellings(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         return iter(self[:])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FewSpellings, (self.length, self.given)
-
 
 class Tokens(Sequence[Token]):
     """The positions of one text as arrays (T,); a `Token` is made when somebody asks for it.
@@ -53,7 +51,7 @@ class Tokens(Sequence[Token]):
     Equal to any sequence of equal tokens. The arrays are not to be changed.
     """
 
-    __slots__ = ("_pieces", "_text", "ends", "special", "starts", "words")
+    __slots__ = ("ends", "pieces", "special", "starts", "text", "words")
 
     def __init__(
         self,
@@ -77,7 +75,7 @@ class Tokens(Sequence[Token]):
                 special or empty ones as `pieces` has them.
         """
         self.starts, self.ends, self.words, self.special = starts, ends, words, special
-        self._pieces, self._text = pieces, text
+        self.pieces, self.text = pieces, text
 
     @classmethod
     def of(cls, tokens: "Sequence[Token]") -> "Tokens":
@@ -95,23 +93,13 @@ class Tokens(Sequence[Token]):
         )
 
     @property
-    def pieces(self) -> Sequence[str]:
-        """Return what each position was made with as its spelling (T,)."""
-        return self._pieces
-
-    @property
-    def text(self) -> str | None:
-        """The text that spells them, where there is one."""
-        return self._text
-
-    @property
     def texts(self) -> list[str]:
-        """Return how each position is spelled (T,)."""
-        text = self._text
+        """How each position is spelled (T,)."""
+        text = self.text
         if text is None:
-            return list(self._pieces)
+            return list(self.pieces)
         spans = zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        own = zip(spans, self._pieces, self.special.tolist(), strict=True)
+        own = zip(spans, self.pieces, self.special.tolist(), strict=True)
         return [
             piece if special else text[start:end] or piece for (start, end), piece, special in own
         ]
@@ -154,24 +142,14 @@ class Tokens(Sequence[Token]):
 
     def spelled(self, texts: Sequence[str]) -> "Tokens":
         """The same positions with other spellings (T,)."""
-        return Tokens(
-            starts=self.starts,
-            ends=self.ends,
-            words=self.words,
-            special=self.special,
-            pieces=texts,
-        )
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return Tokens(**arrays, pieces=texts)
 
     def at(self, places: NDArray[np.integer[Any]]) -> "Tokens":
         """The positions at `places`, in that order."""
-        return Tokens(
-            starts=self.starts[places],
-            ends=self.ends[places],
-            words=self.words[places],
-            special=self.special[places],
-            pieces=[self._pieces[place] for place in places.tolist()],
-            text=self._text,
-        )
+        arrays = {name: getattr(self, name)[places] for name in _ARRAYS}
+        pieces = [self.pieces[place] for place in places.tolist()]
+        return Tokens(**arrays, pieces=pieces, text=self.text)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -186,9 +164,9 @@ class Tokens(Sequence[Token]):
         if isinstance(place, slice):
             return self.at(np.arange(len(self))[place])
         start, end, word = int(self.starts[place]), int(self.ends[place]), int(self.words[place])
-        special, piece = bool(self.special[place]), self._pieces[place]
-        if self._text is not None and not special:
-            piece = self._text[start:end] or piece
+        special, piece = bool(self.special[place]), self.pieces[place]
+        if self.text is not None and not special:
+            piece = self.text[start:end] or piece
         return Token(
             text=piece, start=start, end=end, special=special, word=None if word < 0 else word
         )
@@ -205,9 +183,8 @@ class Tokens(Sequence[Token]):
         if self is other:
             return True
         if isinstance(other, Tokens):
-            names = ("starts", "ends", "words", "special")
             return self.texts == other.texts and all(
-                np.array_equal(getattr(self, name), getattr(other, name)) for name in names
+                np.array_equal(getattr(self, name), getattr(other, name)) for name in _ARRAYS
             )
         if isinstance(other, list | tuple):
             return tuple(self) == tuple(other)
@@ -218,10 +195,6 @@ class Tokens(Sequence[Token]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        arrays = (self.starts, self.ends, self.words, self.special)
-        return _again, (type(self), *arrays, self._pieces, self._text)
 
 
 def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> list[dict[int, str]]:
@@ -241,10 +214,11 @@ def spellings_beside(tokens: Sequence[Tokens], texts: Sequence[str | None]) -> l
             odd.update(token._unlike(text))
     if not same:
         return words
-    counts = np.array([len(tokens_) for tokens_, _, _ in same])
-    starts = np.concatenate([tokens_.starts for tokens_, _, _ in same])
-    ends = np.concatenate([tokens_.ends for tokens_, _, _ in same])
-    special = np.concatenate([tokens_.special for tokens_, _, _ in same])
+    counts = np.array([len(token) for token, _, _ in same])
+    starts, ends, special = (
+        np.concatenate([getattr(token, name) for token, _, _ in same])
+        for name in ("starts", "ends", "special")
+    )
     lengths = np.repeat([len(text) for _, text, _ in same], counts)
     flat = np.flatnonzero(_own(lengths, starts, ends, special))
     of = np.repeat(np.arange(len(same)), counts)[flat]
@@ -269,11 +243,6 @@ def _own(
 ) -> NDArray[np.bool_]:
     """(T,) which have spellings of their own beside a text of a length: special and empty ones."""
     return special | (ends <= starts) | (starts >= length) | (starts < 0)
-
-
-def _again(kind: type[Tokens], *parts: Any) -> Tokens:
-    names = ("starts", "ends", "words", "special", "pieces", "text")
-    return kind(**dict(zip(names, parts, strict=True)))
 
 
 Span = tuple[int, int]

@@ -82,7 +82,14 @@ def _sizes(
     texts: Sequence[str | None],
 ) -> NDArray[np.float64]:
     """`sizes_of` of texts: of all together where words neither overlap nor leave the text."""
-    of, words, starts, ends, values = _own_positions(tokens, relevance)
+    own = ~np.concatenate([token.special for token in tokens])
+    of = np.repeat(np.arange(len(tokens)), [len(token) for token in tokens])
+    columns = [
+        np.concatenate([getattr(token, name) for token in tokens])
+        for name in ("words", "starts", "ends")
+    ]
+    values = np.concatenate(relevance, dtype=np.float64)
+    of, words, starts, ends, values = tuple(column[own] for column in (of, *columns, values))
     sizes = np.zeros(len(tokens))
     if not len(of):
         return sizes
@@ -101,20 +108,6 @@ def _sizes(
         spans = _words(tokens[place], relevance[place])
         sizes[place] = largest(_spans(texts[place] or "", spans))
     return sizes
-
-
-def _own_positions(
-    tokens: Sequence[Tokens], relevance: Sequence[NDArray[np.floating[Any]]]
-) -> tuple[NDArray[Any], ...]:
-    """Of all positions that are not special (P,): text, word, start, end, relevance."""
-    own = ~np.concatenate([token.special for token in tokens])
-    of = np.repeat(np.arange(len(tokens)), [len(token) for token in tokens])
-    columns = [
-        np.concatenate([getattr(token, name) for token in tokens])
-        for name in ("words", "starts", "ends")
-    ]
-    values = np.concatenate(relevance, dtype=np.float64)
-    return tuple(column[own] for column in (of, *columns, values))
 
 
 def _words(tokens: Sequence[Token], relevance: NDArray[np.floating[Any]]) -> Iterator[Span]:
@@ -142,7 +135,14 @@ def _spans(text: str, words: Iterable[Span]) -> Iterator[Span]:
     """
     held: Span | None = None
     for word in sorted(words, key=lambda span: (span.start, span.end)):
-        trimmed = _trimmed(text, word)
+        start = min(max(word.start, 0), len(text))
+        end = min(max(word.end, start), len(text))
+        if not text[start:end].isspace():  # a token of white space alone keeps its place
+            while start < end and text[start].isspace():
+                start += 1
+            while end > start and text[end - 1].isspace():
+                end -= 1
+        trimmed = Span(start=start, end=end, relevance=word.relevance)
         if held is not None and trimmed.start < held.end:
             held = Span(
                 start=held.start,
@@ -155,17 +155,6 @@ def _spans(text: str, words: Iterable[Span]) -> Iterator[Span]:
         held = trimmed
     if held is not None and held.end > held.start:
         yield held
-
-
-def _trimmed(text: str, span: Span) -> Span:
-    start = min(max(span.start, 0), len(text))
-    end = min(max(span.end, start), len(text))
-    if not text[start:end].isspace():  # a token of white space alone keeps its place
-        while start < end and text[start].isspace():
-            start += 1
-        while end > start and text[end - 1].isspace():
-            end -= 1
-    return Span(start=start, end=end, relevance=span.relevance)
 
 
 def _side_by_side(tokens: Sequence[Token]) -> tuple[str, list[Token]]:

@@ -10,7 +10,8 @@ from benchmarks.verdict_designs import Design, evidence_of
 from benchmarks.verdicts import followed
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, group_verdicts
-from transexplain.analysis.groups.measures import decided, effect
+from transexplain.analysis.groups.intervals import Share
+from transexplain.analysis.groups.measures import decided, effect, share_difference
 from transexplain.analysis.groups.power import Precision, of_plan, of_rates
 
 KNOWN = Precision(
@@ -30,6 +31,36 @@ def states(precision: Precision, truth: float, runs: int = 1_000) -> dict[str, f
         others = [replace(one, p=1.0)] * (precision.tested - 1)
         counts[decided([one, *others])[0].state] += 1
     return {state: count / runs for state, count in counts.items()}
+
+
+def test_the_interval_that_is_shown_says_what_the_state_says() -> None:
+    """Beyond the limit, within it, or neither: also where Holm's procedure rejects too little."""
+    rng = np.random.default_rng(5)
+    only_alone = 0
+    for _ in range(300):
+        comparisons = []
+        for _ in range(int(rng.integers(1, 8))):
+            sizes = rng.integers(20, 400, 2)
+            rate = rng.uniform(0.1, 0.7)
+            rates = rate + rng.choice([0.0, 0.15, 0.3]), rate
+            own, other = (
+                Share(
+                    count=int(rng.binomial(size, rate)),
+                    total=int(size),
+                    effective=float(size),
+                    freedom=math.inf,
+                )
+                for size, rate in zip(sizes, rates, strict=True)
+            )
+            comparisons.append(share_difference("rate", 0.05, own, other, 5))
+        for comparison, measure in zip(comparisons, decided(comparisons), strict=True):
+            assert measure.interval is not None and comparison.inside is not None
+            low, high = measure.interval
+            beyond = low > 0.05 or high < -0.05
+            within = low > -0.05 and high < 0.05
+            assert measure.state == ("outside" if beyond else "inside" if within else "open")
+            only_alone += not beyond and comparison.inside[0] > 0.05
+    assert only_alone > 10, "some are beyond the limit by themselves alone"
 
 
 @pytest.mark.parametrize("precision", [KNOWN, replace(KNOWN, by_name=0.0, names=math.inf)])

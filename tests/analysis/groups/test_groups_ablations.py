@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from transexplain.analysis.groups.mention_ablation import (
     MentionAblation,
     ablations_of,
-    ablations_to_json,
 )
 
 
@@ -79,4 +78,3 @@ def test_an_item_counts_once_whatever_was_explained() -> None:
 def test_order_is_no_matter(values: list[tuple[str, bool, float]]) -> None:
     some = [ablation(e, f, c, item_id=str(n)) for n, (e, f, c) in enumerate(values)]
     assert ablations_of(some[::-1]) == ablations_of(some)
-    assert ablations_to_json(some[::-1]) == ablations_to_json(some)

@@ -11,11 +11,23 @@ from plain_records import new_outcome
 from store_samples import make_outcome, make_plan
 
 from transexplain.analysis.groups import text_totals
-from transexplain.analysis.groups.merged_aggregates import merged_aggregates
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
+from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.class_totals import ALL, GapTotals
+from transexplain.analysis.groups.exact_totals import (
+    ExactColumn,
+    integers,
+    limbs_of,
+    packed,
+    unpacked,
+)
+from transexplain.analysis.groups.shard_aggregate import (
+    ShardAggregate,
+    WordTotal,
+    merged_aggregates,
+)
 from transexplain.analysis.groups.text_totals import TextRepeats
 from transexplain.errors import ConfigurationError
-from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
+from transexplain.types.items import Attribution, ItemOutcome, Ledger, PatchGrid
 from transexplain.types.plans import AuditPlan, PrivacyPlan
 from transexplain.types.tokens import Token
 
@@ -97,12 +109,86 @@ def test_a_relevance_that_is_not_finite_is_refused(bad: float) -> None:
         ShardAggregate().add(outcome(), [text("a", [bad])])
 
 
-def test_another_version_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="version 1"):
-        ShardAggregate.from_json(ShardAggregate().to_json() | {"version": 1})
+#: squares of the larger ones, and some sums of them, are beyond 64 bits in units of 2**-50
+RELEVANCE = st.floats(-1e6, 1e6, allow_nan=False, width=32)
+ITEMS = st.lists(
+    st.tuples(
+        st.sampled_from([None, "yes", "no"]),
+        st.lists(
+            st.tuples(st.sampled_from("ABC"), st.sampled_from("aAbcÉ"), RELEVANCE),
+            min_size=1,
+            max_size=5,
+        ),
+    ),
+    max_size=12,
+)
+ANSWER = Answer(name="yes", plus=(0,), minus=(1,))
 
 
-HEATMAP = {"target": "a", "class_name": "b", "shape": [1, 2], "count": 1, "cells": [1, 2]}
+def whole(items: list) -> ShardAggregate:
+    total = ShardAggregate()
+    for label, words in items:
+        values = [value for *_, value in words]
+        written = text(" ".join(word for _, word, _ in words), values)
+        total.add(outcome(label), [written, image([values], class_name=str(label))])
+        total.add_sensitivity(abs(values[0]) / 1e6)
+        mentions = [mention(group, word, value) for group, word, value in words]
+        for stratum in (POSITIVE, POSITIVE._replace(label=label or "")):
+            ranks = [0.5] * len(mentions)
+            total.entities.add(stratum, mentions, 9.0, ranks, cluster=label or "")
+        total.second.add(POSITIVE, mentions[:1], magnitude=9.0)
+        total.checked.randomised.of_draw(len(words) % 2).add(POSITIVE, mentions, 9.0)
+        total.add_dropped([(mentions[0].group, mentions[0].entity)])
+        groups = {row.group for row in mentions}
+        total.outcomes.add(outcome(label), groups, answers=(ANSWER,), cluster=label or "")
+    return total
+
+
+def saved(total: ShardAggregate) -> dict:
+    return json.loads(json.dumps(total.to_json()))
+
+
+@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False))
+def test_any_cut_and_any_order_give_the_same_bits(items: list, size: int, rng: random.Random):
+    parts = [whole(items[at : at + size]) for at in range(0, len(items), size)]
+    rng.shuffle(parts)
+    payloads = list(map(saved, parts))
+    before = json.dumps(payloads)
+    merged = json.dumps(merged_aggregates(iter(payloads)).to_json())
+    assert json.dumps(payloads) == before, "what was read is left alone"
+    assert merged == json.dumps(whole(items).to_json())
+    in_memory = ShardAggregate()
+    for part in parts:
+        in_memory.merge(part)
+    assert merged == json.dumps(in_memory.to_json())
+
+
+def test_no_shard_at_all() -> None:
+    assert merged_aggregates([]).to_json() == ShardAggregate().to_json()
+
+
+@given(ITEMS)
+def test_sums_are_those_of_the_floats_and_places_add_up_to_words(items: list) -> None:
+    total = whole(items)
+    words = total.words("all", "yes")
+    for word in words:
+        values = [r for _, row in items for _, w, r in row if w.lower() == word.word]
+        assert word.mentions == len(values)
+        assert word.relevance == pytest.approx(sum(values), abs=1e-6)
+        assert word.magnitude == pytest.approx(sum(map(abs, values)), abs=1e-6)
+    parts = total.positions("all", "yes")
+    assert sum(part.positions for part in parts) == sum(word.mentions for word in words)
+    for name in ("relevance", "magnitude"):
+        assert sum(getattr(part, name) for part in parts) == pytest.approx(
+            sum(getattr(word, name) for word in words), abs=1e-6
+        )
+    assert max((part.texts for part in parts), default=0) <= len(items)
+    values = [abs(row[0][2]) / 1e6 for _, row in items]
+    mean = (pytest.approx(sum(values) / len(values), abs=1e-12), len(values)) if values else None
+    assert total.class_sensitivity == mean
+
+
+# ---- what a row of the database holds may be damaged
 
 
 @pytest.mark.parametrize(
@@ -112,32 +198,39 @@ HEATMAP = {"target": "a", "class_name": "b", "shape": [1, 2], "count": 1, "cells
         ({"items": -1}, "items"),
         ({"predictions": [["yes", "no"]]}, "predictions"),
         ({"words": None}, "words"),
-        ({"words": [{"target": "all", "class_name": "yes", "words": {"a": [1, 2, 3]}}]}, "words"),
-        ({"heatmaps": [{**HEATMAP, "count": 0}]}, "heatmaps"),
-        (
-            {"heatmaps": [{**HEATMAP, "cells": [1]}]},
-            "1 cells",
-        ),
-        ({"checked": {"removals": [{"item_id": "i"}]}}, "removals"),
+        ({"pictures": [["a", "b", 1, 2, [0, 1, 2]]]}, "pictures"),
+        ({"pictures": [["a", "b", 1, 2, [1, 1]]]}, "pictures"),
+        ({"pictures": [["a", "b", 1, 2, [1, 0, 10**400]]]}, "pictures"),
+        ({"positions": [["a", "b", [1, 1, 10**400, 1]]]}, "positions"),
+        ({"positions": [["a", "b", [1, 1, 1]]]}, "positions"),
         ({"checked": []}, "checked"),
         ({"checked": None}, "checked"),
-        ({"heatmaps": [{**HEATMAP, "cells": [0, 10**400]}]}, "a sum beyond"),
-        ({"positions": [{"target": "a", "class_name": "b", "parts": [[1, 1, 10**400, 1]]}]}, "sum"),
-        ({"seen": {"classes": []}}, "seen"),
-        ({"gaps": [["all", 1, 0, 0]]}, "gaps"),
-        ({"entities": [{"stratum": ["a"]}]}, "entities|stratum"),
+        ({"seen": {"sums": []}}, "seen"),
+        ({"gaps": [["all", [1, 0, 0]]]}, "gaps"),
+        ({"repeats": {"below": "5", "texts": [[3, -3]]}}, "repeats"),
+        ({"entities": {"rows": []}}, "entities"),
     ],
 )
 def test_a_damaged_aggregate_is_refused_by_place(changed: dict, place: str) -> None:
-    damaged = whole([("yes", [("a", 1.0)], [1.0, 2.0])]).to_json() | changed
-    for read in (ShardAggregate.from_json, lambda content: merged_aggregates([content])):
-        with pytest.raises(
-            ConfigurationError, match=r"aggregate (cannot|has 3 numbers)"
-        ) as reported:
-            read(damaged)
+    damaged = saved(whole([("yes", [("A", "a", 1.0)])])) | changed
     with pytest.raises(ConfigurationError, match=place):
         ShardAggregate.from_json(damaged)
-    assert "run the audit" in str(reported.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "content"),
+    [
+        ("ablations", {"item_id": "i"}),
+        ("ablations", {"relevance": float("nan")}),
+        ("observations", {"positions": -1}),
+        ("regions", {"document": "d", "place": 0, "group": "A", "entity": "x", "without": ["no"]}),
+    ],
+)
+def test_damaged_rows_are_refused_by_place(rows: str, content: dict) -> None:
+    damaged = saved(ShardAggregate())
+    damaged["checked"][rows] = [content]
+    with pytest.raises(ConfigurationError, match=rows):
+        ShardAggregate.from_json(damaged)
 
 
 @pytest.mark.parametrize("lacking", sorted(ShardAggregate().to_json().keys() - {"version"}))
@@ -148,74 +241,57 @@ def test_an_aggregate_that_lacks_a_part_is_refused(lacking: str) -> None:
         ShardAggregate.from_json(payload)
 
 
-@pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}])
-def test_a_document_that_is_no_aggregate_has_no_version(content: object) -> None:
-    with pytest.raises(ConfigurationError, match="version None"):
+@pytest.mark.parametrize("content", [None, [], 3, "x", {}, {"version": [4]}, {"version": 1}])
+def test_another_version_or_none_is_refused(content: object) -> None:
+    with pytest.raises(ConfigurationError, match="version"):
         merged_aggregates([content])
 
 
-RELEVANCE = st.floats(-50, 50, allow_nan=False, width=32)
-ITEMS = st.lists(
-    st.tuples(
-        st.sampled_from([None, "yes", "no"]),
-        st.lists(st.tuples(st.sampled_from("aAbcÉ"), RELEVANCE), min_size=1, max_size=5),
-        st.lists(RELEVANCE, min_size=2, max_size=2),
-    ),
-    max_size=12,
-)
+DAMAGE = [
+    {"names": 2},
+    {"names": 0},
+    {"names": None},
+    {"numbers": "AAAA"},
+    {"numbers": "*"},
+    {"numbers": 3},
+    {"limbs": [1, 1, 1]},
+    {"limbs": [1, 1, 0, 0]},
+    {"limbs": [1, 1, 40, 1]},
+    {"limbs": ["1", 1, 1, 1]},
+]
 
 
-def whole(items: list) -> ShardAggregate:
-    total = ShardAggregate()
-    for label, words, cells in items:
-        written = text(" ".join(w for w, _ in words), [r for _, r in words])
-        total.add(outcome(label), [written, image([cells], class_name=str(label))])
-        total.add_sensitivity(abs(cells[0]) / 50)
-        seen = [mention("A", word, value) for word, value in words]
-        total.second.add(POSITIVE, seen, magnitude=9.0)
-    return total
+@pytest.mark.parametrize("changed", DAMAGE, ids=str)
+@pytest.mark.parametrize("place", ["words", "rows", "pairs", "outcomes"])
+def test_damaged_columns_are_refused(place: str, changed: dict) -> None:
+    payload = saved(whole([(None, [("A", "a", 1.0)])]))
+    [block] = payload[place] if place in payload else payload["entities"][place]
+    if (count := changed.get("names")) is not None:
+        key, more, last = block["names"][0]
+        changed = {"names": [[key, more, last * count]] if count else []}
+    block |= changed
+    with pytest.raises(ConfigurationError, match=place):
+        ShardAggregate.from_json(payload)
 
 
-@given(ITEMS, st.integers(1, 5), st.randoms(use_true_random=False))
-def test_any_cut_and_any_order_give_the_same_bits(items: list, size: int, rng: random.Random):
-    expected = whole(items).to_json()
-    parts = [whole(items[at : at + size]) for at in range(0, len(items), size)]
-    rng.shuffle(parts)
-    merged = ShardAggregate()
-    for part in parts:
-        merged.merge(ShardAggregate.from_json(json.loads(json.dumps(part.to_json()))))
-    assert json.dumps(merged.to_json()) == json.dumps(expected)
+@pytest.mark.parametrize("key", [[], ["a"], ["a", "b", "c"]])
+def test_names_of_another_table_or_twice_in_one_are_refused(key: list[str]) -> None:
+    payload = saved(whole([("yes", [("A", "a", 1.0), ("A", "b", 1.0)])]))
+    payload["words"][0]["names"][0][0] = key
+    with pytest.raises(ConfigurationError, match="words"):
+        merged_aggregates([payload])
+    payload["words"][0]["names"][0][::2] = [["all", "yes"], ["a", "a"]]
+    with pytest.raises(ConfigurationError, match="words"):
+        merged_aggregates([payload])
 
 
-@given(ITEMS)
-def test_places_add_up_to_the_words(items: list) -> None:
-    total = whole(items)
-    parts, words = total.positions.parts("all", "yes"), total.words("all", "yes")
-    assert sum(part.positions for part in parts) == sum(word.mentions for word in words)
-    for name in ("relevance", "magnitude"):
-        assert sum(getattr(part, name) for part in parts) == pytest.approx(
-            sum(getattr(word, name) for word in words), abs=1e-9
-        )
-    assert max((part.texts for part in parts), default=0) <= len(items)
-
-
-@given(ITEMS)
-def test_sums_are_those_of_the_floats(items: list) -> None:
-    total = whole(items)
-    for word in total.words("all", "yes"):
-        values = [r for _, words, _ in items for w, r in words if w.lower() == word.word]
-        assert word.mentions == len(values)
-        assert word.relevance == pytest.approx(sum(values), abs=1e-9)
-        assert word.magnitude == pytest.approx(sum(map(abs, values)), abs=1e-9)
-
-
-@given(ITEMS)
-def test_class_sensitivity_is_a_mean(items: list) -> None:
-    values = [abs(cells[0]) / 50 for _, _, cells in items]
-    found = whole(items).class_sensitivity
-    assert found == (
-        (pytest.approx(sum(values) / len(values), abs=1e-12), len(values)) if values else None
-    )
+@pytest.mark.parametrize("name", ["", "[]", '["A"]', "[[]]"])
+def test_a_situation_that_is_none_is_refused(name: str) -> None:
+    payload = saved(whole([("yes", [("A", "a", 1.0)])]))
+    assert payload["outcomes"][0]["names"] == [[[], [], ['[["A"],"yes","","yes","no"]']]]
+    payload["outcomes"][0]["names"][0][2] = [name]
+    with pytest.raises(ConfigurationError):
+        ShardAggregate.from_json(payload)
 
 
 # ---- texts that repeat each other, counted shard by shard
@@ -281,11 +357,76 @@ def test_of_many_all_items_of_a_text_are_drawn_or_none(monkeypatch: pytest.Monke
 def test_they_are_not_counted_where_planning_has_read_them_or_none_is_kept(plan: AuditPlan) -> None:
     assert TextRepeats.of(plan) is None
     (one,) = shards(plan, 7000)
-    assert "repeats" not in one.to_json()
+    assert one.to_json()["repeats"] is None
 
 
-def test_damage_is_told() -> None:
-    payload = shards(listed(), 7000)[0].to_json()
-    payload["repeats"]["texts"][0][1] = -3
-    with pytest.raises(ConfigurationError, match="aggregate"):
-        ShardAggregate.from_json(payload)
+# ---- columns of integers of any size
+
+
+NUMBERS = st.one_of(
+    st.integers(-(2**63) - 2, 2**63 + 2),
+    st.sampled_from([2**63 - 1, -(2**63), 2**62, -(2**62), 2**200, -(2**200), 2**31, -(2**31)]),
+    st.integers(-9, 9),
+)
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=9))
+def test_rows_come_back_from_columns(rows: list[tuple[int, int]]) -> None:
+    content = json.loads(json.dumps(packed(rows)))
+    columns = [integers(column) for column in unpacked(content, len(rows))]
+    assert list(zip(*columns, strict=True)) == rows
+
+
+def test_columns_by_hand() -> None:
+    assert limbs_of([2**31 - 1, -(2**31)]).tolist() == [[2**31 - 1, -(2**31)]]
+    assert limbs_of([2**31, -1]).tolist() == [[2**31, 2**32 - 1], [0, -1]]
+    assert limbs_of([2**64, -1]).tolist() == [[0, 2**32 - 1]] * 2 + [[1, -1]]
+    assert packed([[1, -1]]) == {"limbs": [1, 1], "numbers": "AQAAAP////8="}
+    assert integers(np.array([[2**40], [1]])) == [2**40 + 2**32], "limbs that have grown"
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3_000), NUMBERS, max_size=4), max_size=12))
+def test_a_column_adds_integers_of_any_size(rows: list[dict[int, int]]) -> None:
+    column, expected = ExactColumn(), [0] * 3_001
+    for row in rows:
+        column.add(np.array(list(row), dtype=np.intp), limbs_of(list(row.values())), 3_001)
+        for place, number in row.items():
+            expected[place] += number
+    assert column.sums(3_001) == expected
+
+
+def test_a_column_outgrows_64_bits_by_addition_alone() -> None:
+    column = ExactColumn()
+    for _ in range(40):
+        column.add(np.array([7, 2]), limbs_of([2**60 + 1, -(2**60) - 3]), 9)
+    assert column.sums(9) == [0, 0, -40 * (2**60 + 3), 0, 0, 0, 0, 40 * (2**60 + 1), 0]
+
+
+def ledger(gap: float, magnitude: float = 2.0) -> Ledger:
+    return Ledger(
+        inputs=0.0,
+        special=0.0,
+        embeddings=0.0,
+        biases=0.0,
+        rules=0.0,
+        total=0.0,
+        gap=gap,
+        magnitude=magnitude,
+    )
+
+
+def test_gaps_by_hand() -> None:
+    bare = text("a", [1.0])
+    one, other = replace(bare, ledger=ledger(4e-17)), replace(bare, ledger=ledger(-1e-17, 0.0))
+    first, second = GapTotals(), GapTotals()
+    first.add([one, other], {"A", "B"})
+    second.add([one], {"A"})
+    second.add([bare], {"C"})
+    for merged in (
+        GapTotals().merge(first).merge(second),
+        GapTotals.from_json(json.loads(json.dumps(second.to_json()))).merge(first),
+    ):
+        found = merged.means()
+        assert {group: items for group, (items, _) in found.items()} == {ALL: 2, "A": 2, "B": 1}
+        assert found["A"][1] == found[ALL][1] == pytest.approx(5e-17 / 3, rel=1e-12)
+        assert found["B"][1] == pytest.approx(1.5e-17, rel=1e-12)

@@ -20,7 +20,6 @@ from transexplain.analysis.groups.mention_coverage import (
     spelling_table,
 )
 from transexplain.analysis.groups.mention_matching import Matcher
-from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.types.findings import Practical
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import (
@@ -169,18 +168,6 @@ def test_a_number_has_no_probability_and_an_untried_candidate_no_effect() -> Non
     (row,) = candidate_table([], CHECK, (ANSWER,))
     assert (row.texts, row.effects, row.beyond(Practical())) == (0, (), False)
     assert candidate_table([], None, (ANSWER,)) == []
-
-
-def test_shards_merge_candidates_and_unpaired_texts() -> None:
-    left, right = ControlResults(candidates=pair(1, 0.5)), ControlResults(candidates=pair(2, 0.1))
-    left.unpaired.add("n/b")
-    right.unpaired.add("n/b")
-    merged = ControlResults.from_json(left.to_json()).merge(
-        ControlResults.from_json(right.to_json())
-    )
-    assert sorted(merged.candidates) == sorted((*pair(1, 0.5), *pair(2, 0.1)))
-    assert merged.unpaired == {"n/b": 2}
-    assert not {"candidates", "unpaired"} & ControlResults().to_json().keys()
 
 
 def test_spellings_by_entity_are_bounded_and_most_frequent_first() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from transexplain.analysis.groups.lexicon import ordinary_words
 from transexplain.analysis.groups.mention_matching import Matcher
-from transexplain.analysis.groups.word_pieces import KeyFilter, Piece, pieces
+from transexplain.analysis.groups.word_pieces import KeyFilter, WordPiece, pieces
 from transexplain.types.items import EntityGroup
 from transexplain.types.plans import CasePolicy, Matching
 
@@ -252,9 +252,6 @@ def test_most_names_are_found_and_few_words_taken_for_one() -> None:
     assert sum(map(opens, requested)) / len(requested) > 0.8
 
 
-# ---- analysis/groups/test_groups_cues.py
-
-
 #: characters that shift offsets where somebody counts bytes, code units or folded letters
 AWKWARD = (
     "🙂👩\u200d🔬🇩🇪❤\ufe0fe\u0301o\u0308\u0327ßİ\u0131ŉǰΐﬁªñ張あ"
@@ -313,4 +310,4 @@ def test_texts_without_a_key_are_passed_over() -> None:
 def test_plain_letters_are_cut_as_all_others(text: str) -> None:
     other = pieces(f"{text} é")[:-1]
     assert pieces(text) == other
-    assert all(type(one) is Piece for one in pieces(text))
+    assert all(type(one) is WordPiece for one in pieces(text))

@@ -253,9 +253,6 @@ def test_shards_of_one_plan_share_a_matcher() -> None:
     assert not first.find("anna")
 
 
-# ---- analysis/groups/test_groups_matching.py
-
-
 def attribution(text: str, tokens: list[tuple[int, int]], relevance: list[float]) -> Attribution:
     """CLS, the tokens given by their offsets, SEP."""
     inner = [Token(text=text[a:b], start=a, end=b, word=i) for i, (a, b) in enumerate(tokens)]

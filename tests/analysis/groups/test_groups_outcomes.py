@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plain_records import new_outcome
 
 from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import UNITS, exact
@@ -15,17 +16,8 @@ from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.types.findings import Practical
-from transexplain.types.items import ItemOutcome
 
-ITEM = ItemOutcome(
-    item_id="i",
-    index=0,
-    label=None,
-    predicted="invited",
-    logits=(0.0, 1.0),
-    truncated=False,
-    positions=5,
-)
+ITEM = new_outcome(predicted="invited", logits=(0.0, 1.0))
 CLASSES = ("rejected", "invited")
 INVITED = Answer(name="invited", plus=(1,), minus=(0,))
 
@@ -36,14 +28,11 @@ def counted(*rows: tuple[str, str, int], **more: Any) -> OutcomeTotals:
     for groups, answer, count in rows:
         label, _, predicted = answer.rpartition(">")
         for number in range(count):
-            outcome = ItemOutcome(
+            outcome = new_outcome(
                 item_id=f"{groups} {answer} {number}",
-                index=0,
                 label=label or None,
                 predicted=predicted,
                 logits=(0.0, 2.0 if predicted == "invited" else -2.0),
-                truncated=False,
-                positions=5,
             )
             totals.add(outcome, set(groups), answers=(INVITED,), **more)
     return totals
@@ -116,14 +105,6 @@ def test_a_rate_of_nobody_has_no_ratio_and_few_items_no_interval() -> None:
     assert not table(counted(("A", ">invited", 50)), reference="B"), "nobody mentions B"
 
 
-def test_strata_are_compared_by_themselves() -> None:
-    totals = counted(("A", ">invited", 50), ("B", ">rejected", 50), slice_="office")
-    totals.merge(counted(("A", ">rejected", 50), ("B", ">invited", 50), slice_="shop"))
-    rows = {row.stratum: row for row in table(totals, reference="B")}
-    assert measure(rows[""]).value == 0.0 and measure(rows[""]).state != "outside"
-    assert {measure(rows[stratum]).state for stratum in ("office", "shop")} == {"outside"}
-
-
 @pytest.mark.exhaustive
 def test_many_equal_items_are_equal() -> None:
     same = counted(("A", ">invited", 2000), ("A", ">rejected", 2000))
@@ -132,24 +113,8 @@ def test_many_equal_items_are_equal() -> None:
     assert measure(row).state == "inside" and measure(row).level == 0.9
 
 
-def test_totals_merge_to_the_same_bits_and_come_back_from_json() -> None:
-    whole = counted(*ITEMS, slice_="x", cluster="c")
-    parts = OutcomeTotals()
-    for row in reversed(ITEMS):
-        parts.merge(OutcomeTotals.from_json(counted(row, slice_="x", cluster="c").to_json()))
-    assert parts.to_json() == whole.to_json()
-
-
 def test_without_logits_rates_are_known_and_probabilities_are_not() -> None:
-    outcome = ItemOutcome(
-        item_id="1",
-        index=0,
-        label=None,
-        predicted="invited",
-        logits=(1.5,),
-        truncated=False,
-        positions=3,
-    )
+    outcome = new_outcome(predicted="invited", logits=(1.5,))
     totals = OutcomeTotals()
     for group in ("A", "B"):
         for _ in range(12):

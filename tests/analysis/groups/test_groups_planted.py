@@ -10,7 +10,7 @@ from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_controls import (
     SIZES,
     _comparisons,
-    _Lexicon,
+    _DealtEntities,
     placebo,
     planted,
 )
@@ -127,7 +127,7 @@ def test_random_lexicons_are_drawn_within_families() -> None:
         for name in "ab"
     }
     (cell,) = cells_of(totals_of(groups))
-    for dealt in _Lexicon([cell]).relabelled(seed=0, draw=1):
+    for dealt in _DealtEntities([cell]).relabelled(seed=0, draw=1):
         for group, rows in dealt.groups.items():
             assert all((row.mean > 500.0) == group.startswith("far/") for row in rows)
             assert len(rows) == 12

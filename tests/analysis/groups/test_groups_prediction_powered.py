@@ -1,13 +1,10 @@
 """A cheap method corrected by an exact sample: formulas against loops, and coverage."""
 
-import json
 import math
 import random
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mixed_samples import Corpus, corpus, paired
 
 from benchmarks.prediction_powered import parameters, study, table
@@ -15,20 +12,17 @@ from benchmarks.prediction_powered_data import Population
 from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.intervals import one_sample
 from transexplain.analysis.groups.mixed_audits import (
-    class_agreements,
     mixed_groups,
     mixed_table,
     needed_share,
 )
 from transexplain.analysis.groups.prediction_powered import (
     UNEVEN,
-    Agreement,
     ExactSample,
     corrected,
     sampled,
     tuned,
 )
-from transexplain.analysis.groups.shard_aggregate import ControlResults
 
 RULES = Rules(reference="B", practical=0.2, permutations=499, bare=True)
 
@@ -251,52 +245,6 @@ def test_intervals_hold_the_exact_mean(cheap) -> None:
             widths.append(row.narrowing)
     assert held / requested > 0.93  # room for errors that are not there makes it more than 0.95
     assert max(widths) < 0.8
-
-
-PAIR = st.builds(
-    paired,
-    st.integers(0, 3),
-    st.sampled_from("AB"),
-    st.integers(0, 2),
-    st.floats(-2, 2),
-    st.floats(-2, 2),
-)
-AGREEMENT = st.builds(
-    Agreement,
-    item_id=st.sampled_from("xyz"),
-    target=st.just("t"),
-    class_name=st.sampled_from("cd"),
-    correlation=st.none() | st.floats(-1, 1),
-    error=st.none() | st.floats(0, 3),
-    cheap=st.floats(-2, 2),
-    exact=st.floats(-2, 2),
-)
-SAMPLE = st.builds(
-    ExactSample,
-    items=st.integers(0, 5),
-    failed=st.integers(0, 5),
-    agreements=st.lists(AGREEMENT, max_size=4),
-    mentions=st.lists(PAIR, max_size=4),
-)
-
-
-@given(st.lists(SAMPLE, max_size=4), st.randoms())
-def test_any_order_of_merging_gives_the_same(parts: list[ExactSample], draw: random.Random) -> None:
-    texts = [json.dumps(ControlResults(exact=part).to_json()) for part in parts]
-    one, other = ControlResults(), ControlResults()
-    for text in texts:
-        one.merge(ControlResults.from_json(json.loads(text)))
-    draw.shuffle(texts)
-    for text in texts:
-        other.merge(ControlResults.from_json(json.loads(text)))
-    assert one.to_json() == other.to_json()
-    if one.exact and other.exact:
-        assert class_agreements(one.exact.agreements) == class_agreements(other.exact.agreements)
-
-
-def test_a_plain_run_keeps_nothing() -> None:
-    assert "exact" not in ControlResults().to_json()
-    assert ControlResults.from_json(ControlResults().to_json()).exact is None
 
 
 # ---- the benchmark of corrected group means, on simulated relevance

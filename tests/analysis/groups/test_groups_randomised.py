@@ -8,13 +8,19 @@ from entity_samples import totals_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transexplain.analysis.groups.aggregate_form import check_form
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.exact_totals import Counts
 from transexplain.analysis.groups.group_table import Rules
+from transexplain.analysis.groups.hidden_regions import HiddenRegion
 from transexplain.analysis.groups.mention_ablation import MentionAblation
+from transexplain.analysis.groups.prediction_powered import (
+    ExactSample,
+    MethodAgreement,
+    PairedMentions,
+)
 from transexplain.analysis.groups.randomised_control import RandomisedTotals, randomised_control
-from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ControlResults
 
 
 def drawn(gap: float, seed: int = 1, size: int = 12) -> dict[str, list[float]]:
@@ -90,20 +96,6 @@ def halves(gap: float, number: int) -> dict[str, dict[str, list[float]]]:
     }
 
 
-def test_one_draw_is_stored_as_before_and_read() -> None:
-    old = {"items": 24, "failed": 0, "real": totals_of(drawn(1.0)).to_json()}
-    old["randomised"] = totals_of(drawn(0.5, 2)).to_json()
-    found = RandomisedTotals.from_json(old)
-    assert found.to_json() == old
-    assert len(found.draws) == 1 and found.randomised.to_json() == old["randomised"]
-    more = RandomisedTotals.from_json(old)
-    more.of_draw(2).merge(totals_of(drawn(0.1, 3)))
-    written = json.loads(json.dumps(more.to_json()))
-    assert [bool(one) for one in written["further"]] == [False, True]
-    assert RandomisedTotals.from_json(written).to_json() == written
-    check_form({**ShardAggregate().to_json(), "checked": ControlResults(randomised=more).to_json()})
-
-
 def test_too_few_entities_and_no_items() -> None:
     few = RandomisedTotals(
         items=6, real=totals_of(drawn(1, size=3)), draws=[totals_of(drawn(1, size=3))]
@@ -121,23 +113,41 @@ PART = st.tuples(
 )
 
 
+def sample(number: int, values: list[float]) -> ExactSample:
+    of = {"item_id": f"{number}", "target": "t", "class_name": "c"}
+    rows = [
+        MethodAgreement(
+            **of, correlation=value if value > 0 else None, error=None, cheap=value, exact=1
+        )
+        for value in values
+    ]
+    more = {"predicted": "c", "label": "", "slice": "", "group": "A", "entity": "x", "mentions": 1}
+    mentions = [PairedMentions(**of, **more, cheap=value, exact=1.0) for value in values]
+    return ExactSample(items=len(values), failed=1, agreements=rows, mentions=mentions)
+
+
 def part(
     number: int, values: list[float], removed: list[tuple[str, bool, float]]
 ) -> ControlResults:
+    regions = [HiddenRegion(document="d", place=number, group="A", entity="x", log_odds=(0.5,))]
     found = ControlResults(
+        regions=regions,
+        unpaired=Counts({"A": number}),
+        exact=sample(number, values) if number % 2 else None,
         randomised=RandomisedTotals(
             items=len(values),
             failed=number,
             real=totals_of({"A": values}),
             draws=[totals_of({"A": [scale * v for v in values]}) for scale in (-1.0, 2.0, 0.5)],
-        )
+        ),
     )
     for place, (entity, flipped, change) in enumerate(removed):
         name = {"item_id": f"{number}-{place}", "target": "t", "class_name": "c", "group": "A"}
         found.ablations.append(
             MentionAblation(**name, entity=entity, flipped=flipped, change=change, relevance=1.0)
         )
-        found.observations.append(
+        rows = found.candidates if flipped else found.observations
+        rows.append(
             Observation(document=name["item_id"], group="A", entity=entity, log_odds=(change,))
         )
     return found
@@ -147,6 +157,7 @@ def part(
 def test_any_order_of_merging_gives_the_same_bits(
     parts: list[tuple[list[float], list[tuple[str, bool, float]]]], shuffle: random.Random
 ) -> None:
+    assert ControlResults.from_json(ControlResults().to_json()).exact is None
     whole, shuffled = ControlResults(), ControlResults()
     for number, one in enumerate(parts):
         whole.merge(part(number, *one))
@@ -157,3 +168,5 @@ def test_any_order_of_merging_gives_the_same_bits(
             ControlResults.from_json(json.loads(json.dumps(part(number, *one).to_json())))
         )
     assert json.dumps(shuffled.to_json()) == json.dumps(whole.to_json())
+    assert len(shuffled.regions) == len(parts)
+    assert sum(shuffled.unpaired.values()) == sum(range(len(parts)))

@@ -333,10 +333,3 @@ def test_entities_come_in_order_without_empty_ones() -> None:
         open_recogniser(PEOPLE), find=lambda _: [(4, 5, "A"), (0, 3, "B"), (3, 4, "C")]
     )
     assert opened.entities("Ann  Lee") == [Recognised(0, 3, "B", "ann")]
-
-
-def blank(text: str) -> Any:
-    """The tokens of the pipeline's tokenizer."""
-    import spacy
-
-    return spacy.blank("en")(text)

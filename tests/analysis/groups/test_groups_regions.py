@@ -4,29 +4,20 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+from entity_samples import verdict_of
 from scipy.stats import ttest_ind, ttest_rel
 from test_group_verdicts import even
 from test_groups_counterfactuals import ANSWER
 from test_groups_outcomes import CLASSES, INVITED
 
-from transexplain.analysis.groups.aggregate_form import check_form
 from transexplain.analysis.groups.counterfactuals import Compared, Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.group_verdicts import (
-    Evidence,
-    GroupVerdict,
-    group_verdicts,
-    with_measures,
-)
+from transexplain.analysis.groups.group_verdicts import GroupVerdict, with_measures
 from transexplain.analysis.groups.hidden_regions import (
     HiddenRegion,
     region_table,
-    regions_from_json,
-    regions_to_json,
 )
 from transexplain.analysis.groups.outcomes import outcome_table
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.errors import ConfigurationError
 from transexplain.types.findings import Practical
 
 REFERENCES = references_of("B", ["A", "B"])
@@ -203,18 +194,14 @@ def judged(
     regions: Sequence[HiddenRegion], no_swaps: str = "", kind: Kind = "region"
 ) -> GroupVerdict:
     practical = Practical()
-    evidence = Evidence(
+    return verdict_of(
         counterfactuals=with_measures(
             region_table(regions, [INVITED], CLASSES, REFERENCES, practical, kind)
         ),
         outcomes=with_measures(outcome_table(even(), [INVITED], CLASSES, REFERENCES, practical)),
-        relevance=(),
-        found={},
         no_swaps=no_swaps,
         kind=kind,
     )
-    [verdict] = group_verdicts(evidence, REFERENCES)
-    return verdict
 
 
 @pytest.mark.parametrize("kind", ["region", "substructure"])
@@ -242,16 +229,6 @@ def test_verdicts_speak_of_what_was_hidden(kind: Kind) -> None:
     assert not [one for one in printed if any(word in one for word in words)]
 
 
-def test_any_order_gives_the_same_and_json_comes_back() -> None:
+def test_any_order_gives_the_same() -> None:
     some = list(drawn(np.random.default_rng(7), 0.2, counts=(9, 9), sizes=(2, 1)))
     assert compared(some) == compared(some[::-1])
-    assert regions_from_json(regions_to_json(some[::-1])) == sorted(some)
-    total = ShardAggregate()
-    total.checked.regions += some
-    content = total.to_json()
-    check_form(content)
-    assert sorted(ShardAggregate.from_json(content).checked.regions) == sorted(some)
-    first = content["checked"]["regions"][0]
-    first["hidden"] = [*first["hidden"][:-1], []]
-    with pytest.raises(ConfigurationError, match="cannot be read"):
-        check_form(content)

@@ -4,20 +4,16 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytest
+from entity_samples import verdict_of
+from plain_records import new_outcome
 
 from transexplain.analysis.groups.answers import Answer, answer_of
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.group_verdicts import (
-    Evidence,
-    GroupVerdict,
-    group_verdicts,
-    with_measures,
-)
+from transexplain.analysis.groups.group_verdicts import with_measures
 from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.types.findings import Practical
-from transexplain.types.items import ItemOutcome
 
 TWO = ("decline", "accept")
 THREE = ("bad", "fair", "good")
@@ -32,15 +28,7 @@ def totals_of(groups: dict[str, Counts], **keys: Any) -> OutcomeTotals:
     for group, counts in groups.items():
         for classes, count in counts.items():
             label, _, predicted = classes.rpartition(">")
-            outcome = ItemOutcome(
-                item_id=classes,
-                index=0,
-                label=label or None,
-                predicted=predicted,
-                logits=(),
-                truncated=False,
-                positions=5,
-            )
+            outcome = new_outcome(label=label or None, predicted=predicted)
             for _ in range(count):
                 totals.add(outcome, {group}, answers=(), **keys)
     return totals
@@ -242,12 +230,6 @@ def test_too_few_items_leave_every_measure_open() -> None:
     assert {(m.state, m.interval, m.p) for m in measures.values()} == {("open", None, None)}
 
 
-def judged(rows: Sequence[Outcome]) -> GroupVerdict:
-    evidence = Evidence(counterfactuals=(), outcomes=rows, relevance=(), found={}, no_swaps="none")
-    [verdict] = group_verdicts(evidence, references_of("B", "AB"))
-    return verdict
-
-
 @pytest.mark.parametrize("name", TWO)
 def test_a_ratio_says_of_either_class_that_it_is_as_the_labels(name: str) -> None:
     """Every prediction is right; 3 and 6 % are labelled `accept`, so that the ratio is 0.5."""
@@ -257,7 +239,7 @@ def test_a_ratio_says_of_either_class_that_it_is_as_the_labels(name: str) -> Non
             "B": {"accept>accept": 120, "decline>decline": 1880},
         }
     )
-    verdict = judged(compared(totals, [named(name, TWO)], TWO, ("accept",)))
+    verdict = verdict_of(outcomes=compared(totals, [named(name, TWO)], TWO, ("accept",)))
     assert verdict.outcome == "differ" and verdict.rates is not None
     assert verdict.rates.prediction == "accept"
     assert "the labels differ as the predictions do (3.0 % and 6.0 %)" in verdict.notes
@@ -271,6 +253,6 @@ def test_simpson_is_noted_for_either_class(name: str, favourable: tuple[str, ...
     )
     shop = {"A": {">accept": 50, ">decline": 50}, "B": {">accept": 450, ">decline": 450}}
     totals.merge(totals_of(shop, slice_="shop"))
-    verdict = judged(compared(totals, [named(name, TWO)], TWO, favourable))
+    verdict = verdict_of(outcomes=compared(totals, [named(name, TWO)], TWO, favourable))
     assert verdict.outcome == "differ"
     assert "the difference is between strata, not within them" in verdict.notes

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from entity_samples import verdict_of
+from plain_records import new_outcome
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.group_cells import references_of
-from transexplain.analysis.groups.group_verdicts import (
-    Evidence,
-    GroupVerdict,
-    group_verdicts,
-    with_measures,
-)
+from transexplain.analysis.groups.group_verdicts import with_measures
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, outcome_table
 from transexplain.analysis.groups.verdict_sentences import rates
@@ -29,15 +26,7 @@ Entity = tuple[str, str | None, str]  #: group, type in the data (None: no label
 
 
 def entity(label: str | None, found: str, text: int) -> ItemOutcome:
-    return ItemOutcome(
-        item_id=str(text),
-        index=text,
-        label=label,
-        predicted=found,
-        logits=(),
-        truncated=False,
-        positions=9,
-    )
+    return new_outcome(item_id=str(text), index=text, label=label, predicted=found)
 
 
 def totals_of(texts: Iterable[Iterable[Entity]]) -> OutcomeTotals:
@@ -72,14 +61,6 @@ def states(rows: Iterable[Outcome]) -> dict[tuple[str, str], str]:
     return {(row.prediction, m.name): m.state for row in rows for m in row.measures}
 
 
-def verdict(rows: list[Outcome]) -> GroupVerdict:
-    evidence = Evidence(
-        counterfactuals=(), outcomes=rows, relevance=(), found={}, no_swaps="there are none"
-    )
-    [only] = group_verdicts(evidence, references_of("B", "AB"))
-    return only
-
-
 def test_recall_and_precision_by_hand() -> None:
     rows = compared(
         alone(
@@ -112,7 +93,7 @@ def sound(recognised: int, missed: int) -> list[list[Entity]]:
 def test_both_states_are_reachable() -> None:
     equal = compared(sound(950, 50))
     assert set(states(equal).values()) == {"inside"}
-    assert verdict(equal).outcome == "do not differ"
+    assert verdict_of(outcomes=equal).outcome == "do not differ"
     biased = compared(
         alone(
             (("A", "PER", "PER"), 70),
@@ -122,7 +103,7 @@ def test_both_states_are_reachable() -> None:
         )
     )
     assert states(biased)["PER", "true positive rate"] == "outside"
-    assert verdict(biased).outcome == "differ"
+    assert verdict_of(outcomes=biased).outcome == "differ"
     wrong = compared(
         alone(*(((group, "PER", "PER"), 300) for group in "AB"), (("A", NO_LABEL, "PER"), 60))
     )
@@ -150,7 +131,9 @@ def test_base_rates_of_labels_accuse_nobody() -> None:
 def test_a_label_that_hardly_any_entity_has_need_not_be_settled() -> None:
     few = alone((("A", "LOC", "LOC"), 3), (("B", "LOC", NO_LABEL), 20))
     rows = compared([*sound(950, 50), *few])
-    assert {row.prediction for row in rows} == {"PER"} and verdict(rows).outcome == "do not differ"
+    assert {row.prediction for row in rows} == {"PER"} and verdict_of(
+        outcomes=rows
+    ).outcome == "do not differ"
     rows = compared([*sound(950, 50), *few, *alone((("A", "LOC", "LOC"), 20))])
     assert states(rows)["LOC", "true positive rate"] == "outside", "few, and yet beyond doubt"
     half = alone((("A", "LOC", "LOC"), 3), (("B", "LOC", NO_LABEL), 200))
@@ -167,7 +150,7 @@ def test_a_label_that_one_side_alone_has_is_open() -> None:
     spurious = alone((("A", NO_LABEL, "LOC"), 100))
     rows = compared([*sound(950, 50), *spurious])
     assert states(rows)["LOC", "precision"] == "open"
-    answer = verdict(rows)
+    answer = verdict_of(outcomes=rows)
     assert answer.outcome == "open"
     assert "0 of 100" in answer.outcome_reasons[0] and "0 of 0" in answer.outcome_reasons[0]
 
@@ -176,7 +159,7 @@ def test_without_labels_mentions_are_counted_by_what_they_are_labelled() -> None
     equal = alone(*(((group, None, "PER"), 800) for group in "AB"))
     rows = compared(equal)
     assert states(rows) == {("PER", "rate"): "inside", ("LOC", "rate"): "inside"}
-    assert verdict(rows).outcome == "do not differ"
+    assert verdict_of(outcomes=rows).outcome == "do not differ"
     biased = alone((("A", None, "LOC"), 60), (("A", None, "PER"), 340), (("B", None, "PER"), 400))
     assert set(states(compared(biased)).values()) == {"outside"}
 

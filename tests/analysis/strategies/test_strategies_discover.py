@@ -1,11 +1,11 @@
 """From a stored run to its strategies: planted ones are found, whatever the order."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from local_audits import audited_in
 from plain_records import new_outcome
 from report_samples import image_attribution, stored_run
 from shortcut_letters import WORD, ShortcutLetters, make_shortcut_letters
@@ -18,8 +18,6 @@ from transexplain.analysis.strategies.shortcuts import ClassStrategies, Strategi
 from transexplain.errors import ConfigurationError
 from transexplain.store.database import Database
 from transexplain.types.plans import DatasetRef, ModelRef
-
-Audit = Callable[..., tuple[Database, str]]
 
 
 def picture_run(
@@ -141,16 +139,17 @@ def watermarked(tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
 
 @pytest.mark.exhaustive
 def test_watermarked_pictures_are_isolated_without_knowing_where(
-    watermarked: Watermarked, audited: Audit
+    watermarked: Watermarked, tmp_path: Path
 ) -> None:
-    db, run = audited(
+    with audited_in(
+        tmp_path,
         name="watermark",
         model=str(watermarked.model_dir),
         data={"source": f"imagefolder:{watermarked.image_dir}"},
         targets=["predicted"],
         evaluation={"items": 0},
-    )
-    found = discover(db, run)
+    ) as (db, run):
+        found = discover(db, run)
     marked_class = of(found, MARKED_DIGIT)
     held = [(cluster, set(cluster.item_ids)) for cluster in marked_class.clusters]
     cluster, ids = max(held, key=lambda one: len(one[1] & watermarked.marked))
@@ -168,15 +167,16 @@ def shortcut(tmp_path_factory: pytest.TempPathFactory) -> ShortcutLetters:
 
 
 @pytest.mark.exhaustive
-def test_a_rare_word_that_gives_a_class_away_is_named(shortcut: ShortcutLetters, audited: Audit):
-    db, run = audited(
+def test_a_rare_word_that_gives_a_class_away_is_named(shortcut: ShortcutLetters, tmp_path):
+    with audited_in(
+        tmp_path,
         name="letters",
         model=str(shortcut.model_dir),
         data={"source": str(shortcut.dataset), "id": "id"},
         targets=["predicted"],
         evaluation={"items": 0},
-    )
-    found = discover(db, run)
+    ) as (db, run):
+        found = discover(db, run)
     flagged = [
         (one.class_name, each) for one in found.classes for each in one.clusters if each.suspicions
     ]
@@ -189,7 +189,7 @@ def test_a_rare_word_that_gives_a_class_away_is_named(shortcut: ShortcutLetters,
 @pytest.mark.exhaustive
 def test_from_the_command_line_to_page_and_json(db, tmp_path, monkeypatch) -> None:
     run = picture_run(db)
-    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'strategies.db'}")
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
     result = CliRunner().invoke(
         app, ["strategies", run, "--report-dir", str(tmp_path / "out")], catch_exceptions=False
     )

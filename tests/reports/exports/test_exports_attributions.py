@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from report_samples import biased_run, explained_text, image_attribution, stored_run
 
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports import attribution_export
-from transexplain.reports.exports.attribution_export import iter_rows, write_parquet
-from transexplain.reports.exports.export_run import Redaction, export
+from transexplain.reports.exports.export_run import export
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 from transexplain.types.items import ItemOutcome
@@ -162,16 +160,17 @@ def test_a_run_that_is_not_over_is_refused(db: Database, tmp_path: Path, form: s
 
 @pytest.mark.parametrize("redact", [False, True])
 @pytest.mark.parametrize("kind", ["texts", "wild", "pictures"])
-def test_columns_and_rows_give_the_same_file(
+def test_lines_hold_the_rows_of_the_columns(
     db: Database, tmp_path: Path, kind: str, redact: bool
 ) -> None:
-    """Straight from the columns of parts, and attribution by attribution."""
-    run = runs.get(db, MADE[kind](db))
-    write_parquet(db, run, tmp_path / "run.parquet", Redaction(fewest=2) if redact else None)
-    found = pq.read_table(tmp_path / "run.parquet")
-    rows = list(iter_rows(db, run, redacted=redact))
-    assert found.num_rows == len(rows) > 0
-    assert found.to_pylist() == pa.Table.from_pylist(rows, schema=found.schema).to_pylist()
+    run_id = MADE[kind](db)
+    for form in ("parquet", "jsonl"):
+        export(db, run_id, form, tmp_path / f"run.{form}", redact=redact)
+    lines = (tmp_path / "run.jsonl").read_text(encoding="ascii").splitlines()
+    rows = pq.read_table(tmp_path / "run.parquet").to_pylist()
+    assert rows and [{**row, "meta": json.loads(row["meta"])} for row in rows] == [
+        json.loads(line) for line in lines
+    ]
 
 
 def _wild(db: Database) -> str:

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
 from transexplain.errors import ConfigurationError
-from transexplain.reports.exports import EXPORTS, FILES, TRACKERS, annex_iv
+from transexplain.extras.filings import annex_iv
+from transexplain.reports.exports import EXPORTS, FILES, TRACKERS
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.summary import summarise
 from transexplain.store import results

@@ -29,9 +29,10 @@ if "CHAOS_FOLDER" in os.environ and (
 
     FOLDER = Path(os.environ["CHAOS_FOLDER"])
     SLOWLY = float(os.environ["CHAOS_SLOWLY"])  # seconds that every batch takes longer
-    KILLS, HANGS, EATS = (os.environ.get(f"CHAOS_{name}") for name in ("KILLS", "HANGS", "EATS"))
+    KILLS, HANGS, EATS, ENDS_PARENT = (
+        os.environ.get(f"CHAOS_{name}") for name in ("KILLS", "HANGS", "EATS", "ENDS_PARENT")
+    )
     ROOM, BITE = 2**30, 2**26  # bytes: what a worker may take, and how much the eater takes at once
-
     HUNGER, SCRAPS = 2.0, 2**20  # seconds and bytes of what `starve` does
 
     padded = LoadedModel.padded
@@ -71,6 +72,10 @@ if "CHAOS_FOLDER" in os.environ and (
             starve()
             if KILLS in ids:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if ENDS_PARENT in ids:
+                fresh = "-P" in sys.orig_argv
+                os.kill(os.getppid() if fresh else os.getpid(), signal.SIGKILL)
+                time.sleep(3)
             if HANGS in ids:
                 time.sleep(3600)
             if EATS in ids:

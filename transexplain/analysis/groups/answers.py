@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from transexplain.errors import TargetError
+from transexplain.errors import ConfigurationError, TargetError
 from transexplain.types.answer_spans import EXACT
 from transexplain.types.items import Target
 from transexplain.types.label_sets import set_members
@@ -119,19 +119,15 @@ def answers_of(plan: AuditPlan) -> tuple[Answer, ...]:
         if plan.model.head == "span":
             return (Answer(name=EXACT, plus=(), minus=()),)
         if plan.model.head == "tokens":
-            return _of_types(LabelScheme(plan.model.classes).types)
+            types = LabelScheme(plan.model.classes).types
+            some = types if len(types) <= MOST else ()
+            return tuple(Answer(name=kind, plus=(), minus=(), several=True) for kind in some)
         if plan.model.head == GENERATED:
             return (Answer(name=GENERATED, plus=(0,), minus=(), logarithm=True),)
         for answer in _of_target(target, plan.model.classes, several):
             if (answer.minus, answer.plus) not in answers:
                 answers.setdefault((answer.plus, answer.minus), answer)
     return tuple(answers.values())
-
-
-def _of_types(types: Sequence[str]) -> tuple[Answer, ...]:
-    """An answer for each type of entity that a model finds; none beyond `MOST`."""
-    some = types if len(types) <= MOST else ()
-    return tuple(Answer(name=kind, plus=(), minus=(), several=True) for kind in some)
 
 
 def _of_target(target: Target, classes: Sequence[str], several: bool) -> Iterator[Answer]:
@@ -151,3 +147,34 @@ def answer_of(name: str, plus: tuple[int, ...], classes: int, *, several: bool) 
     """Some of so many classes against all others; of several labels against nothing."""
     rest = () if several else tuple(place for place in range(classes) if place not in plus)
     return Answer(name=name, plus=plus, minus=rest, several=several)
+
+
+def favourable_answers(plan: AuditPlan) -> tuple[Answer, ...]:
+    """Return what the plan's categories are compared by; nothing without `impact`.
+
+    Raises ConfigurationError: an answer is no class or classification of the model or is all of
+    its classes, or values of columns are not stored.
+    """
+    if plan.impact is None:
+        return ()
+    kept = plan.privacy.store_text if plan.privacy else "full"
+    if kept != "full":
+        raise ConfigurationError(
+            f"groups.impact counts by values of {', '.join(plan.impact.columns)}, but store_text: "
+            f"{kept} stores none of them readably; use store_text: full, and `redact` for what "
+            "texts may not say"
+        )
+    names = ClassNames(plan.model.classes, plan.classifications)
+    several = plan.several is not None
+    return tuple(_favourable(name, names, several=several) for name in plan.impact.favourable)
+
+
+def _favourable(name: str, names: ClassNames, *, several: bool) -> Answer:
+    plus = names.members(name)
+    if not several and 1 < len(names.classes) == len(plus):
+        raise ConfigurationError(
+            f"groups.impact.favourable: {name!r} holds every class of the model, so everybody "
+            "would be selected; name the classes that are good for a person"
+        )
+    shown = name if name in names.own else names.classes[plus[0]]
+    return answer_of(shown, plus, len(names.classes), several=several)

@@ -43,14 +43,14 @@ def with_backgrounds(
     """
     named, listed = {group.name for group in groups}, _listed(groups, cells)
     by_class = {(cell.target, cell.class_name): cell for cell in cells}
-    pools: dict[tuple[str, str], _Pool] = {}
+    pools: dict[tuple[str, str], _WordPool] = {}
     for row in rows:
         key = (row.target, row.class_name)
         if row.group not in named:
             yield row
             continue
         if key not in pools:
-            pools[key] = _Pool.of(words(*key), listed)
+            pools[key] = _WordPool.of(words(*key), listed)
         yield replace(row, background=background(by_class[key].groups[row.group], pools[key]))
 
 
@@ -66,14 +66,14 @@ def _listed(groups: Iterable[EntityGroup], cells: Iterable[Cell]) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
+class _WordPool:
     """Words that may be matched, by ascending documents."""
 
     documents: NDArray[np.float64]  #: (words,)
     means: NDArray[np.float64]  #: (words,) relevance per mention
 
     @classmethod
-    def of(cls, words: Iterable[WordTotal], listed: Collection[str]) -> "_Pool":
+    def of(cls, words: Iterable[WordTotal], listed: Collection[str]) -> "_WordPool":
         """Those of `words` that have a letter and are not listed."""
         kept = sorted(
             (word.documents, word.relevance / word.mentions)
@@ -91,7 +91,7 @@ class _Pool:
         return first, last
 
 
-def background(entities: Sequence[EntityRow], pool: _Pool) -> Background | None:
+def background(entities: Sequence[EntityRow], pool: _WordPool) -> Background | None:
     """The background of one group's entities; None where fewer than five have five words.
 
     The mean is a weighted one of words, and its squared error the sum over words of weight^2 times

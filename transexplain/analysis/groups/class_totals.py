@@ -3,16 +3,21 @@ logits and ledger gaps.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.exact_totals import UNITS, ExactTable, exact_sums, numbered
+from transexplain.analysis.groups.exact_totals import (
+    UNITS,
+    ExactTable,
+    Totals,
+    exact_sums,
+    numbered,
+)
 from transexplain.types.items import Attribution
 
 HeatmapKey = tuple[str, str, int, int]  #: target of the plan, class name, rows, columns
@@ -28,73 +33,23 @@ class MeanHeatmap:
     relevance: NDArray[np.float64]  #: (rows, cols), mean over pictures
 
 
-@dataclass(slots=True)
-class HeatmapTotals:
-    """The sums of every target, class and grid size."""
-
-    #: key -> [pictures, sum of every cell in turn, row by row]
-    _sums: ExactTable[HeatmapKey] = field(default_factory=ExactTable)
-
-    def add(self, key: HeatmapKey, pictures: int, cells: Sequence[int]) -> None:
-        """Count so many pictures by the exact sums of their cells, row by row."""
-        self._sums.add(key, [pictures, *cells])
-
-    def merge(self, other: "HeatmapTotals") -> None:
-        """Add the sums of `other` to these."""
-        self._sums.merge(other._sums)
-
-    @property
-    def class_keys(self) -> set[tuple[str, str]]:
-        """(target, class) pairs with a picture."""
-        return {key[:2] for key in self._sums}
-
-    def means(self) -> list[MeanHeatmap]:
-        """The mean heatmap of every target, class and grid size, sorted by these."""
-        return [
-            MeanHeatmap(
-                target=target,
-                class_name=class_name,
-                count=count,
-                relevance=np.array(
-                    [cell / (UNITS * count) for cell in cells], dtype=np.float64
-                ).reshape(rows, cols),
-            )
-            for (target, class_name, rows, cols), (count, *cells) in sorted(self._sums.items())
-        ]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """The sums as JSON values; equal sums give equal JSON."""
-        return [
-            {
-                "target": target,
-                "class_name": class_name,
-                "shape": [rows, cols],
-                "count": count,
-                "cells": cells,
-            }
-            for (target, class_name, rows, cols), (count, *cells) in sorted(self._sums.items())
-        ]
-
-    @classmethod
-    def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "HeatmapTotals":
-        """Read what `to_json` wrote."""
-        return cls(
-            ExactTable(
-                {
-                    (entry["target"], entry["class_name"], *entry["shape"]): [
-                        entry["count"],
-                        *entry["cells"],
-                    ]
-                    for entry in content
-                }
-            )
+def mean_heatmaps(sums: ExactTable[HeatmapKey]) -> list[MeanHeatmap]:
+    """The mean heatmap of every key, sorted by these, of [pictures, sum of every cell in turn]."""
+    return [
+        MeanHeatmap(
+            target=target,
+            class_name=class_name,
+            count=count,
+            relevance=np.array(
+                [cell / (UNITS * count) for cell in cells], dtype=np.float64
+            ).reshape(rows, cols),
         )
+        for (target, class_name, rows, cols), (count, *cells) in sorted(sums.items())
+    ]
 
 
 PARTS = 20  #: equal stretches of every text
-
-PositionKey = tuple[str, str]  #: target of the plan, class name
-_WIDTH = 4  # numbers of a part: texts, positions, exact sum, exact sum of sizes
+PART_WIDTH = 4  #: numbers of a part: texts, positions, exact sum, exact sum of sizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,71 +62,24 @@ class PartTotal:
     magnitude: float  #: sum of |relevance|
 
 
-@dataclass(slots=True)
-class PositionTotals:
-    """The sums of every target and class, part by part."""
-
-    #: key -> the numbers of all parts, one part after the other
-    _sums: ExactTable[PositionKey] = field(default_factory=ExactTable)
-
-    def add(self, key: PositionKey, parts: list[int]) -> None:
-        """Count texts by the exact numbers of all their parts, one part after the other.
-
-        Position i of the n of a text, special ones left out, belongs to the part that its middle
-        lies in, floor(PARTS (i + 1/2) / n); a text of fewer positions than parts leaves some
-        empty.
-        """
-        self._sums.add(key, parts)
-
-    def merge(self, other: "PositionTotals") -> None:
-        """Add the sums of `other` to these."""
-        self._sums.merge(other._sums)
-
-    def parts(self, target: str, class_name: str) -> tuple[PartTotal, ...]:
-        """From the beginning of a text to its end; empty where no text was counted."""
-        return tuple(
-            PartTotal(
-                texts=texts,
-                positions=positions,
-                relevance=relevance / UNITS,
-                magnitude=magnitude / UNITS,
-            )
-            for texts, positions, relevance, magnitude in _parts(
-                self._sums.get((target, class_name), [])
-            )
+def part_totals(row: Sequence[int]) -> tuple[PartTotal, ...]:
+    """From the beginning of a text to its end, of the numbers of all parts one after the other."""
+    return tuple(
+        PartTotal(
+            texts=row[first],
+            positions=row[first + 1],
+            relevance=row[first + 2] / UNITS,
+            magnitude=row[first + 3] / UNITS,
         )
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """The sums as JSON values; equal sums give equal JSON."""
-        return [
-            {"target": target, "class_name": class_name, "parts": _parts(row)}
-            for (target, class_name), row in sorted(self._sums.items())
-        ]
-
-    @classmethod
-    def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "PositionTotals":
-        """Read what `to_json` wrote."""
-        return cls(
-            ExactTable(
-                {
-                    (entry["target"], entry["class_name"]): list(
-                        chain.from_iterable(entry["parts"])
-                    )
-                    for entry in content
-                }
-            )
-        )
-
-
-def _parts(row: Sequence[int]) -> list[Sequence[int]]:
-    return [row[first : first + _WIDTH] for first in range(0, len(row), _WIDTH)]
+        for first in range(0, len(row), PART_WIDTH)
+    )
 
 
 ClassKey = tuple[str, str]  #: target of the plan, class name
 
 
 @dataclass(slots=True)
-class SeenTotals:
+class SeenTotals(Totals):
     """Attributions by target and class; of one shard, or of shards merged into it."""
 
     input_layers: set[str] = field(default_factory=set)  #: where relevance was measured
@@ -202,42 +110,13 @@ class SeenTotals:
         count, summed = self._sums.get(key, (0, 0))
         return summed / (UNITS * count) if count else 0.0
 
-    def merge(self, other: "SeenTotals") -> "SeenTotals":
-        """Add the totals of `other` to these, and return these."""
-        self._sums.merge(other._sums)
-        self.input_layers |= other.input_layers
-        self.units |= other.units
-        return self
-
-    def to_json(self) -> dict[str, Any]:
-        """The totals as JSON values; equal totals give equal JSON."""
-        return {
-            "classes": [[*key, *row] for key, row in sorted(self._sums.items())],
-            "leaves": sorted(self.input_layers),
-            "units": sorted(self.units),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "SeenTotals":
-        """Read what `to_json` wrote."""
-        return cls(
-            input_layers=set(content["leaves"]),
-            units=set(content["units"]),
-            _sums=ExactTable(
-                {
-                    (target, name): [count, summed]
-                    for target, name, count, summed in content["classes"]
-                }
-            ),
-        )
-
 
 _COUNTED_TOGETHER = 1024  #: items
 ALL = ""  #: stands for every item; no group is called so
 
 
 @dataclass(slots=True, eq=False)
-class GapTotals:
+class GapTotals(Totals):
     """Relative gaps of ledgers by group; of one shard, or of shards merged into it."""
 
     #: group or `ALL` -> [items, ledgers, sum of their relative gaps]
@@ -281,11 +160,6 @@ class GapTotals:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def merge(self, other: "GapTotals") -> "GapTotals":
-        """Add the totals of `other` to these, and return these."""
-        self._sums.merge(other._sums)
-        return self
-
     def means(self) -> dict[str, tuple[int, float]]:
         """Group or `ALL` -> items with a ledger, and the mean relative gap of these ledgers."""
         return {
@@ -293,11 +167,12 @@ class GapTotals:
             for group, (items, ledgers, summed) in self._sums.items()
         }
 
-    def to_json(self) -> list[list[Any]]:
-        """[group, items, ledgers, sum] by group; equal totals give equal JSON."""
-        return [[group, *entry] for group, entry in sorted(self._sums.items())]
+    def to_json(self) -> list[list[Any]]:  # type: ignore[override]
+        """[group, [items, ledgers, sum]] by group."""
+        return self._sums.to_json()
 
-    @classmethod
-    def from_json(cls, content: Iterable[Sequence[Any]]) -> "GapTotals":
-        """Read what `to_json` wrote."""
-        return cls(ExactTable({group: entry for group, *entry in content}))
+    def add_json(self, content: Any) -> None:
+        """Add what `to_json` wrote."""
+        if not all(ledgers > 0 for _, (_, ledgers, _) in content):
+            raise ValueError("a mean of no ledger")
+        self._counted.add_json(content)

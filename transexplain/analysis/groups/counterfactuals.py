@@ -8,14 +8,14 @@ name changes the answer: that is the noise which a difference between groups has
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, probability
-from transexplain.analysis.groups.exact_totals import numbered
+from transexplain.analysis.groups.exact_totals import Count, Finite, numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate, factor, squares
 from transexplain.analysis.groups.measures import (
@@ -52,9 +52,9 @@ class Observation:
     slice: str = ""
     template: bool = False  #: whether `document` is a template
     own: bool = False  #: the name that the text came with
-    positions: int = 0  #: that the model reads
+    positions: Count = 0  #: that the model reads
     predicted: str = ""
-    log_odds: tuple[float, ...] = ()  #: of every answer of the plan
+    log_odds: tuple[Finite, ...] = ()  #: of every answer of the plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,22 +144,12 @@ def counterfactual_table(
         for stratum in strata:
             within = [text for text in texts if stratum in ("", text[0].slice)]
             if len(within) >= (MIN_TEXTS if stratum else 2):
-                compared = _Compared(within, group, classes, practical, complete=complete)
+                compared = _ComparedTexts(within, group, classes, practical, complete=complete)
                 named = (group, reference.name, stratum)
                 rows += [
                     compared.row(number, answer, named) for number, answer in enumerate(answers)
                 ]
     return rows
-
-
-def observations_to_json(observations: Iterable[Observation]) -> list[dict[str, Any]]:
-    """As JSON holds them, in one order whatever they came in."""
-    return [{**asdict(row), "log_odds": list(row.log_odds)} for row in sorted(observations)]
-
-
-def observations_from_json(content: Iterable[Mapping[str, Any]]) -> list[Observation]:
-    """Read what `observations_to_json` wrote."""
-    return [Observation(**{**row, "log_odds": tuple(row["log_odds"])}) for row in content]
 
 
 def _with_both(
@@ -172,7 +162,7 @@ def _with_both(
             yield kept
 
 
-class _Compared:
+class _ComparedTexts:
     """The texts of one comparison as arrays: N observations in D texts."""
 
     def __init__(

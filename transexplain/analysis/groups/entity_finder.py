@@ -3,8 +3,8 @@ columns, and crossed groups.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from transexplain.analysis.groups.word_pieces import pieces
 from transexplain.errors import ItemError
 from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import (
-    Ambiguity,
     Annotation,
     Attribution,
     EntityGroup,
@@ -68,9 +67,11 @@ def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[Enti
     """
     joint = []
     for chosen in _choices(families, groups):
-        terms = _shared(chosen)
+        common = set.intersection(*({_key(term) for term in group.terms} for group in chosen))
+        terms = tuple(term for term in chosen[0].terms if _key(term) in common)
         if terms:
             first = chosen[0]
+            kinds = {_key(term): kind for group in chosen for term, kind in group.ambiguous.items()}
             joint.append(
                 EntityGroup(
                     name=crossed_group([group.name for group in chosen]),
@@ -79,7 +80,7 @@ def crossed(families: Sequence[str], groups: Sequence[EntityGroup]) -> list[Enti
                     entities={
                         term: first.entities[term] for term in terms if term in first.entities
                     },
-                    ambiguous=_ambiguous(terms, chosen),
+                    ambiguous={term: kinds[_key(term)] for term in terms if _key(term) in kinds},
                 )
             )
     return joint
@@ -89,16 +90,6 @@ def _choices(
     families: Sequence[str], groups: Sequence[EntityGroup]
 ) -> Iterator[tuple[EntityGroup, ...]]:
     return product(*([group for group in groups if family(group.name) == of] for of in families))
-
-
-def _shared(groups: Sequence[EntityGroup]) -> tuple[str, ...]:
-    common = set.intersection(*({_key(term) for term in group.terms} for group in groups))
-    return tuple(term for term in groups[0].terms if _key(term) in common)
-
-
-def _ambiguous(terms: Sequence[str], groups: Sequence[EntityGroup]) -> dict[str, Ambiguity]:
-    kinds = {_key(term): kind for group in groups for term, kind in group.ambiguous.items()}
-    return {term: kinds[_key(term)] for term in terms if _key(term) in kinds}
 
 
 def _key(term: str) -> tuple[str, ...]:
@@ -127,8 +118,7 @@ def is_whole(plan: AuditPlan, group: str) -> bool:
     return any(group.startswith(f"{name}/") for name in whole_families(plan))
 
 
-@dataclass(frozen=True, slots=True)
-class FoundEntities:
+class FoundEntities(NamedTuple):
     """The entities of one item, before any target is looked at."""
 
     matches: tuple[Match, ...] = ()  #: in its text

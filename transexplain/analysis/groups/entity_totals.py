@@ -2,19 +2,18 @@
 read.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
-    Counts,
+    ExactHistogram,
     ExactTable,
-    Histogram,
+    Tables,
+    Totals,
     exact,
-    merge_each,
-    packed,
-    unpacked_rows,
+    signed_bin,
 )
 from transexplain.errors import ConfigurationError
 from transexplain.types.items import Mention
@@ -77,11 +76,6 @@ def document_sums(relevance: int, left: int, right: int, mentions: int) -> Docum
     )
 
 
-ROW_WIDTH = 11  #: numbers in the totals of an entity
-PAIR_WIDTH = 4  #: of a pair of groups
-CLUSTER_WIDTH = 2  #: of an entity in a cluster
-
-
 class Stratum(NamedTuple):
     """One cell of the statistics; parts that do not apply are empty."""
 
@@ -94,24 +88,24 @@ class Stratum(NamedTuple):
 
 EntityKey = tuple[str, str]  #: group, entity
 GroupPair = tuple[str, str]  #: two groups in order, or one twice
-_Clusters = dict[str, ExactTable[EntityKey]]  # by name of the cluster
+_STRATUM = len(Stratum._fields)
 
 
 @dataclass(slots=True)
-class EntityTotals:
+class EntityTotals(Totals):
     """Totals of every entity in every stratum; of one shard, or of shards merged into it."""
 
     #: stratum -> (group, entity) -> [documents, mentions, sum, squares, share, positive,
     #: S S, S n, n n over documents without a cluster, sum of ranks, mentions with a rank]
-    _rows: dict[Stratum, ExactTable[EntityKey]] = field(default_factory=dict)
-    #: stratum -> group -> documents that mention it
-    _documents: dict[Stratum, Counts[str]] = field(default_factory=dict)
+    _rows: Tables = field(default_factory=lambda: Tables(11, _STRATUM, 2))
+    #: stratum -> group -> [documents that mention it]
+    _documents: Tables = field(default_factory=lambda: Tables(1, _STRATUM))
     #: stratum -> (group, group) -> [S S', S n', n S', n n'] over documents without a cluster
-    _pairs: dict[Stratum, ExactTable[GroupPair]] = field(default_factory=dict)
-    #: stratum -> group -> relevance of its mentions
-    _sizes: dict[Stratum, dict[str, Histogram]] = field(default_factory=dict)
-    #: stratum -> cluster -> (group, entity) -> [S, n]
-    _clusters: dict[Stratum, _Clusters] = field(default_factory=dict)
+    _pairs: Tables = field(default_factory=lambda: Tables(4, _STRATUM, 2))
+    #: stratum -> (group, bin of `ExactHistogram`) -> [mentions of this relevance]
+    _sizes: Tables = field(default_factory=lambda: Tables(1, _STRATUM, 2))
+    #: stratum -> (cluster, group, entity) -> [S, n]
+    _clusters: Tables = field(default_factory=lambda: Tables(2, _STRATUM, 3))
 
     def add(
         self,
@@ -130,105 +124,76 @@ class EntityTotals:
         """
         entities: ExactTable[EntityKey] = ExactTable()
         groups: ExactTable[str] = ExactTable()
-        sizes = self._sizes.setdefault(stratum, {})
+        sizes = self._sizes.of(stratum)
         for mention, rank in zip(mentions, ranks or [None] * len(mentions), strict=True):
             amount = exact(mention.relevance)
             share = exact(mention.relevance / magnitude if magnitude else 0.0)
             entry = [1, amount, exact(mention.relevance**2), share, int(mention.relevance > 0)]
             entry += [0, 0] if rank is None else [exact(rank), 1]
-            sizes.setdefault(mention.group, Histogram()).add(mention.relevance)
+            sizes.add((mention.group, signed_bin(mention.relevance)), [1])
             entities.add((mention.group, mention.entity), entry)
             groups.add(mention.group, [amount, 1])
-        rows = self._rows.setdefault(stratum, ExactTable())
+        rows = self._rows.of(stratum)
         for key, entry in entities.items():
             n, amount = entry[:2]
             products = [0] * 3 if cluster else [amount * amount, amount * n, n * n]
             rows.add(key, [1, *entry[:5], *products, *entry[5:]])
-        documents = self._documents.setdefault(stratum, Counts())
+        documents = self._documents.of(stratum)
         for group in groups:
-            documents.add(group)
-        pairs = self._pairs.setdefault(stratum, ExactTable())
+            documents.add(group, [1])
         if not cluster:
-            _add_products(pairs, groups)
+            _add_products(self._pairs.of(stratum), groups)
             return
-        kept = self._clusters.setdefault(stratum, {}).setdefault(cluster, ExactTable())
-        for key, (n, amount, *_) in entities.items():
-            kept.add(key, [amount, n])
-
-    def merge(self, other: "EntityTotals") -> "EntityTotals":
-        """Add the totals of `other` to these, and return these."""
-        merge_each(self._rows, other._rows, ExactTable)
-        merge_each(self._pairs, other._pairs, ExactTable)
-        merge_each(self._documents, other._documents, Counts)
-        for stratum, histograms in other._sizes.items():
-            merge_each(self._sizes.setdefault(stratum, {}), histograms, Histogram)
-        for stratum, clusters in other._clusters.items():
-            merge_each(self._clusters.setdefault(stratum, {}), clusters, ExactTable)
-        return self
+        clusters = self._clusters.of(stratum)
+        for (group, entity), (n, amount, *_) in entities.items():
+            clusters.add((cluster, group, entity), [amount, n])
 
     def without(self, groups: Collection[str]) -> "EntityTotals":
-        """The totals of all other groups; these stay as they are."""
-        kept = EntityTotals()
-        for stratum, rows in self._rows.items():
-            if left := {key: row for key, row in rows.items() if key[0] not in groups}:
-                kept._rows[stratum] = ExactTable(left)
-                pairs = self._pairs.get(stratum, {}).items()
-                kept._pairs[stratum] = ExactTable(
-                    {pair: sums for pair, sums in pairs if not set(pair) & set(groups)}
-                )
-                documents = self._documents.get(stratum, {}).items()
-                kept._documents[stratum] = Counts(
-                    {group: count for group, count in documents if group not in groups}
-                )
-                sizes = self._sizes.get(stratum, {}).items()
-                kept._sizes[stratum] = {g: histogram for g, histogram in sizes if g not in groups}
-        return kept
+        """The totals of all other groups, without clusters; these stay as they are."""
+        return EntityTotals(
+            self._rows.renamed(lambda key: None if key[0] in groups else key),
+            self._documents.renamed(lambda group: None if group in groups else group),
+            self._pairs.renamed(lambda pair: None if set(pair) & set(groups) else pair),
+            self._sizes.renamed(lambda key: None if key[0] in groups else key),
+        )
 
     @property
     def strata(self) -> list[Stratum]:
         """Every stratum with a mention, sorted."""
-        return sorted(self._rows)
+        return [Stratum(*key) for key in sorted(self._rows.tables)]
 
     def rows(self, strata: Iterable[Stratum]) -> list[EntityRow]:
         """One row per entity of a group over these strata together, by group and entity."""
         strata = list(strata)
-        sums: ExactTable[EntityKey] = ExactTable()
-        for stratum in strata:
-            sums.merge(self._rows.get(stratum, {}))
-        for together in self._together(strata):
-            for key, (amount, n) in together.items():
-                if key not in sums:
-                    raise ConfigurationError(
-                        f"a saved aggregate has {key[1]!r} in a cluster and nowhere else: run the "
-                        "audit again"
-                    )
-                sums.add(key, [*[0] * 6, amount * amount, amount * n, n * n, 0, 0])
+        sums: ExactTable[EntityKey] = self._rows.over(strata)
+        for (_, *key), (amount, n) in self._clusters.over(strata).items():
+            if (entity := (key[0], key[1])) not in sums:
+                raise ConfigurationError(
+                    f"a saved aggregate has {key[1]!r} in a cluster and nowhere else: run the "
+                    "audit again"
+                )
+            sums.add(entity, [*[0] * 6, amount * amount, amount * n, n * n, 0, 0])
         return [entity_row(key, entry) for key, entry in sorted(sums.items())]
 
     def documents(self, strata: Iterable[Stratum]) -> dict[str, int]:
         """Items that mention each group; an item with several attributions counts for each."""
-        documents: Counts[str] = Counts()
-        for stratum in strata:
-            documents.merge(self._documents.get(stratum, {}))
-        return documents
+        return {group: count for group, (count,) in self._documents.over(strata).items()}
 
-    def histograms(self, strata: Iterable[Stratum]) -> dict[str, Histogram]:
+    def histograms(self, strata: Iterable[Stratum]) -> dict[str, ExactHistogram]:
         """The relevance of each group's mentions over these strata together."""
-        histograms: dict[str, Histogram] = {}
-        for stratum in strata:
-            merge_each(histograms, self._sizes.get(stratum, {}), Histogram)
+        histograms: dict[str, ExactHistogram] = {}
+        for (group, place), (count,) in self._sizes.over(strata).items():
+            histograms.setdefault(group, ExactHistogram()).counts[place] = count
         return histograms
 
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
         """Sums over documents and clusters for pairs of groups that share one, names in order."""
         strata = list(strata)
-        sums: ExactTable[GroupPair] = ExactTable()
-        for stratum in strata:
-            sums.merge(self._pairs.get(stratum, {}))
-        for together in self._together(strata):
-            groups: ExactTable[str] = ExactTable()
-            for (group, _), entry in together.items():
-                groups.add(group, entry)
+        sums: ExactTable[GroupPair] = self._pairs.over(strata)
+        together: dict[str, ExactTable[str]] = {}
+        for (cluster, group, _), entry in self._clusters.over(strata).items():
+            together.setdefault(cluster, ExactTable()).add(group, entry)
+        for groups in together.values():
             _add_products(sums, groups)
         return {
             key: document_sums(s, left, right, n)
@@ -236,93 +201,24 @@ class EntityTotals:
         }
 
     def clusters(self, strata: Iterable[Stratum]) -> int:
-        """Return how many clusters of items there are; items without one do not count."""
-        return len({name for stratum in strata for name in self._clusters.get(stratum, ())})
-
-    def _together(self, strata: Iterable[Stratum]) -> Iterable[ExactTable[EntityKey]]:
-        """The mentions of every cluster over these strata: (group, entity) -> [S, n]."""
-        clusters: _Clusters = {}
-        for stratum in strata:
-            merge_each(clusters, self._clusters.get(stratum, {}), ExactTable)
-        return clusters.values()
+        """The number of clusters of items; items without one do not count."""
+        tables = (self._clusters.tables.get(stratum, ()) for stratum in strata)
+        return len({cluster for table in tables for cluster, *_ in table})
 
     def renamed(self, groups: Collection[str], rename: Callable[[str], str]) -> "EntityTotals":
         """The totals with other names for the entities of these groups."""
 
-        def changed(rows: ExactTable[EntityKey]) -> ExactTable[EntityKey]:
-            table: ExactTable[EntityKey] = ExactTable()
-            for (group, entity), row in rows.items():
-                table.add((group, rename(entity) if group in groups else entity), row)
-            return table
+        def other(key: tuple[str, ...]) -> tuple[str, ...]:
+            *cluster, group, entity = key
+            return (*cluster, group, rename(entity) if group in groups else entity)
 
         return EntityTotals(
-            _rows={stratum: changed(rows) for stratum, rows in self._rows.items()},
-            _documents=self._documents,
-            _pairs=self._pairs,
-            _sizes=self._sizes,
-            _clusters={
-                stratum: {name: changed(rows) for name, rows in clusters.items()}
-                for stratum, clusters in self._clusters.items()
-            },
+            self._rows.renamed(other),
+            self._documents,
+            self._pairs,
+            self._sizes,
+            self._clusters.renamed(other),
         )
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """The totals as JSON values; equal totals give equal JSON."""
-        return [
-            {
-                "stratum": list(stratum),
-                "entities": _named(self._rows[stratum], ROW_WIDTH),
-                "documents": dict(sorted(self._documents.get(stratum, {}).items())),
-                "meetings": _named(self._pairs.get(stratum, {}), PAIR_WIDTH),
-                "histograms": self._histograms_json(stratum),
-                **self._clusters_json(stratum),
-            }
-            for stratum in sorted(self._rows)
-        ]
-
-    def _histograms_json(self, stratum: Stratum) -> dict[str, Any]:
-        sizes = sorted(self._sizes.get(stratum, {}).items())
-        bins = {group: histogram.to_json() for group, histogram in sizes}
-        names = {group: [place for place, _ in pairs] for group, pairs in bins.items()}
-        counts = [[count] for pairs in bins.values() for _, count in pairs]
-        return {"names": names, **packed(counts, 1)}
-
-    def _clusters_json(self, stratum: Stratum) -> dict[str, Any]:
-        """The clusters of a stratum; nothing where no item has one."""
-        clusters = sorted(self._clusters.get(stratum, {}).items())
-        if not clusters:
-            return {}
-        names = {name: _names(sorted(sums)) for name, sums in clusters}
-        rows = [entry for _, sums in clusters for _, entry in sorted(sums.items())]
-        return {"clustered": {"names": names, **packed(rows, CLUSTER_WIDTH)}}
-
-    @classmethod
-    def from_json(cls, content: Iterable[Mapping[str, Any]]) -> "EntityTotals":
-        """Read what `to_json` wrote.
-
-        Raises ValueError where the columns of a table differ in length.
-        """
-        totals = cls()
-        for part in content:
-            stratum = Stratum(*part["stratum"])
-            totals._documents[stratum] = Counts(part["documents"])
-            totals._read_columns(stratum, part)
-        return totals
-
-    def _read_columns(self, stratum: Stratum, part: Mapping[str, Any]) -> None:
-        self._rows[stratum] = _unnamed(part["entities"], ROW_WIDTH)
-        self._pairs[stratum] = _unnamed(part["meetings"], PAIR_WIDTH)
-        histograms = part["histograms"]
-        self._sizes[stratum] = {group: Histogram() for group in histograms["names"]}
-        for (group, place), (count,) in _unnamed(histograms, 1).items():
-            self._sizes[stratum][group].counts.add(place, count)
-        if "clustered" in part:
-            clusters = self._clusters.setdefault(stratum, {})
-            table = part["clustered"]
-            keys = [(name, key) for name, groups in table["names"].items() for key in _keys(groups)]
-            rows = unpacked_rows(table, len(keys), CLUSTER_WIDTH)
-            for (name, key), row in zip(keys, rows, strict=True):
-                clusters.setdefault(name, ExactTable())[key] = row
 
 
 def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]]) -> None:
@@ -332,26 +228,3 @@ def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]])
         for right in names[place:]:
             (s, n), (t, m) = groups[left], groups[right]
             pairs.add((left, right), [s * t, s * m, n * t, n * m])
-
-
-def _named(entries: Mapping[tuple[str, str], Sequence[int]], width: int) -> dict[str, Any]:
-    """Rows by two names as JSON: the second names under each first one, and the columns."""
-    keys = sorted(entries)
-    return {"names": _names(keys), **packed([entries[key] for key in keys], width)}
-
-
-def _names(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """The second names of sorted keys, under each first one."""
-    names: dict[str, list[str]] = {}
-    for first, second in keys:
-        names.setdefault(first, []).append(second)
-    return names
-
-
-def _unnamed(content: Mapping[str, Any], width: int) -> ExactTable[Any]:
-    keys = list(_keys(content["names"]))
-    return ExactTable(zip(keys, unpacked_rows(content, len(keys), width), strict=True))
-
-
-def _keys(names: Mapping[str, Iterable[Any]]) -> Iterator[tuple[str, Any]]:
-    return ((first, second) for first, inner in names.items() for second in inner)

@@ -2,16 +2,24 @@
 
 Numbers are kept as integers in units of 2**-50. Integer addition is associative, that of floats is
 not: only so do the shards of a run give the same bits however they are cut up and merged.
+
+Totals are saved as JSON values, and what was saved is added to others: `add_json` is the one way in
+which shards are read and merged. Equal totals give equal JSON.
 """
 
+import itertools
 import math
 from base64 import b64encode
 from binascii import a2b_base64
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cache
 from operator import add
-from typing import Any, Protocol, Self, TypeVar
+from types import UnionType
+from typing import Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -74,6 +82,17 @@ def numbered(keys: Sequence[Any]) -> tuple[list[Any], NDArray[np.intp]]:
     return names, np.fromiter(map(numbers.__getitem__, keys), dtype=np.intp, count=len(keys))
 
 
+_LARGEST = 2**1000  #: units of a saved sum; a float holds it
+
+
+def _parts(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _key(parts: Sequence[Any]) -> Any:
+    return tuple(parts) if len(parts) > 1 else parts[0]
+
+
 class ExactTable(dict[Key, list[int]]):
     """Rows of integers by key, all of one length; a row is never changed in place."""
 
@@ -95,12 +114,23 @@ class ExactTable(dict[Key, list[int]]):
 
     def merge(self, other: Mapping[Key, list[int]]) -> Self:
         """Add all rows of `other` to these, and return these."""
-        if not self:
+        if self.keys().isdisjoint(other):
             self.update(other)
             return self
         for key, row in other.items():
             self.add(key, row)
         return self
+
+    def to_json(self) -> list[list[Any]]:
+        """[*key, row] by key."""
+        return [[*_parts(key), row] for key, row in sorted(self.items())]
+
+    def add_json(self, content: Iterable[Sequence[Any]]) -> None:
+        """Add what `to_json` wrote; raises ValueError for a sum that no float can hold."""
+        for *key, row in content:
+            if any(type(number) is not int or abs(number) > _LARGEST for number in row):
+                raise ValueError(f"the row of {key} has a sum beyond 2**1000, or none")
+            self.add(_key(key), list(row))
 
 
 class Counts(dict[Key, int]):
@@ -116,26 +146,27 @@ class Counts(dict[Key, int]):
             self.add(key, count)
         return self
 
+    def to_json(self) -> list[list[Any]]:
+        """[*key, count] by key, of which a part may be None."""
+        ordered = sorted(self.items(), key=lambda pair: [part or "" for part in _parts(pair[0])])
+        return [[*_parts(key), count] for key, count in ordered]
 
-class _Mergeable(Protocol):
-    def merge(self, other: Any, /) -> Any: ...
+    def add_json(self, content: Iterable[Sequence[Any]]) -> None:
+        """Add what `to_json` wrote."""
+        for *key, count in content:
+            if type(count) is not int or count < 0:
+                raise ValueError(f"{count!r} is no count")
+            self.add(_key(key), count)
 
 
-_Total = TypeVar("_Total", bound=_Mergeable)
-
-
-def merge_each(
-    mine: dict[Key, _Total], theirs: Mapping[Key, _Total], new: Callable[[], _Total]
-) -> None:
-    """Merge tables that are kept by key; `new` makes the empty one of a key that is not there."""
-    for key, table in theirs.items():
-        if key not in mine:
-            mine[key] = new()
-        mine[key].merge(table)
+def signed_bin(value: float) -> int:
+    """The bin of a finite number: that of its size, with its sign."""
+    place = bin_of(abs(value))
+    return place if value > 0.0 else -place
 
 
 @dataclass(slots=True)
-class Histogram:
+class ExactHistogram:
     """Counts of signed numbers of any range in bins of 1 % of the number's size.
 
     The bin of -x mirrors that of x; ascending bins hold ascending numbers, bin 0 holds zeros.
@@ -145,13 +176,7 @@ class Histogram:
 
     def add(self, value: float) -> None:
         """Count one finite number."""
-        place = bin_of(abs(value))
-        self.counts.add(place if value > 0.0 else -place)
-
-    def merge(self, other: "Histogram") -> "Histogram":
-        """Add the counts of `other` to these, and return these."""
-        self.counts.merge(other.counts)
-        return self
+        self.counts.add(signed_bin(value))
 
     def bin_of(self, share: float) -> int | None:
         """The lowest bin such that `share` of the numbers lie in it or below; None: no numbers."""
@@ -166,15 +191,6 @@ class Histogram:
         """That of the numbers which `share` of them do not exceed, to 0.5 %; 0 without any."""
         place = self.bin_of(share) or 0
         return math.copysign(outer_edge(abs(place) - 0.5), place) if place else 0.0
-
-    def to_json(self) -> list[list[int]]:
-        """[bin, count] by bin."""
-        return [[place, count] for place, count in sorted(self.counts.items())]
-
-    @classmethod
-    def from_json(cls, content: Iterable[tuple[int, int]]) -> "Histogram":
-        """Read what `to_json` wrote."""
-        return cls(Counts(content))
 
 
 _BITS = 32
@@ -213,34 +229,28 @@ def integers(limbs: Limbs) -> list[int]:
     return numbers
 
 
-def packed(rows: Iterable[Sequence[int]], width: int) -> dict[str, Any]:
-    """Rows of `width` integers as JSON values: how many limbs each column has, and all limbs.
+def packed(rows: Iterable[Sequence[int]]) -> dict[str, Any]:
+    """One row of integers or more as JSON values: how many limbs each column has, and all limbs.
 
     `numbers` is the base64 of little-endian limbs: column by column, of each the lowest limb of all
-    rows first. Equal rows give equal JSON.
+    rows first.
     """
-    columns = list(map(limbs_of, zip(*rows, strict=True))) or [limbs_of(())] * width
+    columns = list(map(limbs_of, zip(*rows, strict=True)))
     raw = b"".join(column.astype("<u4").tobytes() for column in columns)
     return {"limbs": [len(column) for column in columns], "numbers": b64encode(raw).decode()}
 
 
-def unpacked(content: Mapping[str, Any], rows: int, width: int) -> list[Limbs]:
+def unpacked(content: Mapping[str, Any], rows: int) -> list[Limbs]:
     """The columns of `rows` rows that `packed` wrote; raises ValueError where they do not fit."""
     limbs = content["limbs"]
-    if len(limbs) != width or not all(0 < limb <= MOST_LIMBS for limb in limbs):
-        raise ValueError(f"limbs {limbs} in a table of {width} columns")
+    if not all(0 < limb <= MOST_LIMBS for limb in limbs):
+        raise ValueError(f"limbs {limbs}, each at most {MOST_LIMBS}")
     raw = np.frombuffer(a2b_base64(content["numbers"], strict_mode=True), dtype="<u4")
     if len(raw) != rows * sum(limbs):
         raise ValueError(f"{len(raw)} limbs in {rows} rows, not {sum(limbs)} in each")
     planes = raw.reshape(sum(limbs), rows)
     ends = np.cumsum(limbs).tolist()
     return [_signed(planes[end - count : end]) for count, end in zip(limbs, ends, strict=True)]
-
-
-def unpacked_rows(content: Mapping[str, Any], rows: int, width: int) -> Iterator[list[int]]:
-    """The rows that `packed` wrote; raises as `unpacked`."""
-    columns = [integers(column) for column in unpacked(content, rows, width)]
-    return map(list, zip(*columns, strict=True))
 
 
 def _signed(planes: NDArray[np.uint32]) -> Limbs:
@@ -277,3 +287,217 @@ class ExactColumn:
             grown = np.zeros((max(have, limbs), size), dtype=np.int64)
             grown[:have, :room] = self._limbs
             self._limbs = grown
+
+
+class _Numbers(dict[Any, int]):
+    """A number for every name, the next one for a new name."""
+
+    def __init__(self, further: Iterator[int]) -> None:
+        super().__init__()
+        self._further = further
+
+    def __missing__(self, name: Any) -> int:
+        self[name] = number = next(self._further)
+        return number
+
+
+class _Columns:
+    """The sums of saved rows of one width, without an object per row."""
+
+    def __init__(self, width: int) -> None:
+        self._columns = [ExactColumn() for _ in range(width)]
+        self._length = 0  # rows
+        self._last = np.zeros(0, dtype=np.intp)  # which row of the last shard came to a place
+        further = itertools.count()
+        #: by key of a table, and all but the last part of a row's key
+        self._numbers: defaultdict[tuple[Any, Any], _Numbers] = defaultdict(
+            lambda: _Numbers(further)
+        )
+
+    def add(self, names: Iterable[Any], columns: Sequence[Limbs]) -> None:
+        """Add rows by their names; raises ValueError where a row has another's name."""
+        numbers: list[int] = []
+        for key, more, last in names:
+            numbers += map(self._numbers[tuple(key), tuple(more)].__getitem__, last)
+        if not numbers:
+            return
+        places, order = np.array(numbers, dtype=np.intp), np.arange(len(numbers))
+        self._length = max(self._length, int(places.max()) + 1)
+        if self._length > len(self._last):
+            self._last = np.zeros(2 * self._length, dtype=np.intp)
+        self._last[places] = order
+        if (self._last[places] != order).any():
+            raise ValueError("a table has a name twice")
+        for column, limbs in zip(self._columns, columns, strict=True):
+            column.add(places, limbs, self._length)
+
+    def tables(self) -> Iterator[tuple[Any, dict[Any, list[int]]]]:
+        """Rows by the keys of their tables, which may come several times."""
+        columns = (column.sums(self._length) for column in self._columns)
+        rows = [list(row) for row in zip(*columns, strict=True)]
+        for (key, more), numbers in self._numbers.items():
+            if more:
+                yield key, {(*more, last): rows[number] for last, number in numbers.items()}
+            else:
+                yield key, {last: rows[number] for last, number in numbers.items()}
+
+
+class Tables:
+    """Exact tables by key, as those of every stratum.
+
+    Saved ones are added up in columns, which become tables when these are first read.
+
+    Args:
+        width: numbers in a row; 0: any.
+        depth: parts of the key of a table.
+        inner: parts of the key of a row.
+    """
+
+    def __init__(self, width: int = 0, depth: int = 0, inner: int = 1) -> None:
+        self._width, self._depth, self._inner = width, depth, inner
+        self._tables: dict[Any, ExactTable[Any]] = {}
+        self._saved: dict[int, _Columns] = {}  # by width
+
+    @property
+    def tables(self) -> dict[Any, ExactTable[Any]]:
+        """The tables by key, a tuple."""
+        if self._saved:
+            saved, self._saved = self._saved, {}
+            for _, columns in sorted(saved.items()):
+                for key, rows in columns.tables():
+                    self.of(key).merge(rows)
+        return self._tables
+
+    def of(self, key: tuple[Any, ...]) -> ExactTable[Any]:
+        """The table of a key, to be added to."""
+        return self.tables.setdefault(key, ExactTable())
+
+    def over(self, keys: Iterable[tuple[Any, ...]]) -> ExactTable[Any]:
+        """The tables of these keys together."""
+        table: ExactTable[Any] = ExactTable()
+        for key in keys:
+            table.merge(self.tables.get(key, {}))
+        return table
+
+    def renamed(self, rename: Callable[[Any], Any]) -> "Tables":
+        """The rows by other keys; those that are renamed to None are left out."""
+        tables = Tables(self._width, self._depth, self._inner)
+        for key, table in self.tables.items():
+            for name, row in table.items():
+                if (other := rename(name)) is not None:
+                    tables.of(key).add(other, row)
+        return tables
+
+    def __eq__(self, other: object) -> bool:
+        return self.tables == other.tables if isinstance(other, Tables) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """A block for every width of rows: names as [key, inner key but its last part, last parts],
+        and the columns, see `packed`.
+        """
+        blocks: dict[int, tuple[list[Any], list[list[int]]]] = {}
+        for key, table in sorted(self.tables.items()):
+            before: dict[int, Any] = {}
+            for name, row in sorted(table.items()):
+                names, rows = blocks.setdefault(len(row), ([], []))
+                *more, last = _parts(name)
+                if before.get(len(row)) != more:
+                    before[len(row)] = more
+                    names.append([list(key), more, []])
+                names[-1][2].append(last)
+                rows.append(row)
+        return [{"names": names, **packed(rows)} for _, (names, rows) in sorted(blocks.items())]
+
+    def add_json(self, content: Iterable[Mapping[str, Any]]) -> None:
+        """Add what `to_json` wrote; raises ValueError where it does not fit these tables."""
+        for block in content:
+            names, width = block["names"], len(block["limbs"])
+            if self._width not in (0, width):
+                raise ValueError(f"{width} columns of limbs in a table of {self._width}")
+            if any(len(key) != self._depth or len(m) != self._inner - 1 for key, m, _ in names):
+                raise ValueError("names of another table")
+            columns = unpacked(block, sum(len(last) for *_, last in names))
+            self._saved.setdefault(width, _Columns(width)).add(names, columns)
+
+
+#: in rows that are read from JSON; NaN is in no interval
+Finite = Annotated[float, msgspec.Meta(ge=-1.7976931348623157e308, le=1.7976931348623157e308)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+_DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class Totals:
+    """A dataclass of totals, read, written and merged field by field.
+
+    Fields are numbers, sets, lists of rows (dataclasses) in any order, or totals themselves, which
+    have `to_json` and `add_json`; one of type `X | None` is None until there is something to add.
+    """
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The totals as JSON values."""
+        names = (entry.name for entry in fields(self))  # type: ignore[arg-type]
+        return {name.lstrip("_"): _json(getattr(self, name)) for name in names}
+
+    def add_json(self, content: Mapping[str, Any]) -> None:
+        """Add what `to_json` wrote; raises ValueError, naming the place, where it is damaged."""
+        kind: Any = type(self)
+        for name, hint in _hints(kind).items():
+            place = name.lstrip("_")
+            try:
+                setattr(self, name, _added(getattr(self, name), content[place], hint))
+            except _DAMAGE as error:
+                raise ValueError(f"{place}: {error}") from None
+
+    @classmethod
+    def from_json(cls, content: Any) -> Self:
+        """Read what `to_json` wrote; raises as `add_json`."""
+        totals = cls()
+        totals.add_json(content)
+        return totals
+
+    def merge(self, other: Self) -> Self:
+        """Add what `other` holds to this, and return this."""
+        self.add_json(other.to_json())
+        return self
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _json(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if isinstance(value, list) and value and isinstance(value[0], Totals):
+        return [totals.to_json() for totals in value]
+    if isinstance(value, list | set):  # they come in any order
+        return sorted(msgspec.to_builtins(list(value)), key=str)
+    return value
+
+
+def _added(total: Any, content: Any, hint: Any) -> Any:
+    if isinstance(hint, UnionType):
+        if content is None:
+            return total
+        hint = get_args(hint)[0]
+        total = hint() if total is None else total
+    if hasattr(total, "add_json"):
+        total.add_json(content)
+        return total
+    kind = next(iter(get_args(hint)), None)
+    if isinstance(total, list) and isinstance(kind, type) and issubclass(kind, Totals):
+        total += [kind() for _ in content[len(total) :]]
+        for mine, saved in zip(total, content, strict=False):
+            mine.add_json(saved)
+        return total
+    more = msgspec.convert(content, hint)
+    if isinstance(total, set):
+        total |= more
+    else:
+        total += more
+    return total

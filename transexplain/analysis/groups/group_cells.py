@@ -12,7 +12,7 @@ from transexplain.analysis.groups.entity_totals import (
     EntityTotals,
     Stratum,
 )
-from transexplain.analysis.groups.exact_totals import Histogram
+from transexplain.analysis.groups.exact_totals import ExactHistogram
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.types.findings import Quantiles
 
@@ -112,7 +112,7 @@ def two_way(
     """
     if min(len(left), len(right)) < 2:
         return None
-    sides = [_Side(left, 1.0, pairs, mentions), _Side(right, -1.0, pairs, mentions)]
+    sides = [_CellSide(left, 1.0, pairs, mentions), _CellSide(right, -1.0, pairs, mentions)]
     if min(min(side.entities, side.documents) for side in sides) <= 1.0 + _CLOSE:
         return None
     by_entity = sum(side.by_entity() for side in sides)
@@ -126,7 +126,7 @@ def two_way(
     )
 
 
-class _Side:
+class _CellSide:
     """One side of the difference: its mean over mentions, and what each entity adds to it."""
 
     def __init__(
@@ -168,7 +168,7 @@ class _Side:
         return self.weight * math.sqrt(self.documents / (self.documents - 1))
 
 
-def _by_document(sides: Sequence[_Side], pairs: Pairs) -> float:
+def _by_document(sides: Sequence[_CellSide], pairs: Pairs) -> float:
     """The sum over documents of the squared sum of what its mentions add to the difference."""
     total = 0.0
     for side in sides:
@@ -265,7 +265,7 @@ def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
     return groups
 
 
-def quantiles_of(histogram: Histogram) -> Quantiles:
+def quantiles_of(histogram: ExactHistogram) -> Quantiles:
     """The quantiles of a histogram that a box plot shows."""
     quantile = histogram.quantile
     return Quantiles(

@@ -7,11 +7,10 @@ from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr
 
 from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import Cell, Reference, family
-from transexplain.analysis.groups.group_table import Rules, estimated, table_of
+from transexplain.analysis.groups.group_table import Rules, estimated, robustness, table_of
 from transexplain.analysis.groups.intervals import (
     BOOTSTRAP_FROM,
     MIN_ENTITIES,
@@ -24,7 +23,7 @@ from transexplain.analysis.groups.resampling import PERMUTATIONS, welch_t
 from transexplain.analysis.groups.verdict_rules import ALPHA, adjusted
 from transexplain.errors import ConfigurationError
 from transexplain.randomness import generator
-from transexplain.types.findings import GroupStatistic, Robustness
+from transexplain.types.findings import GroupStatistic
 
 DRAWS = 20
 _PERMUTATIONS = 999
@@ -49,7 +48,7 @@ def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
     """
     comparisons = below = differences = 0
     fast = replace(rules, permutations=rules.permutations or _PERMUTATIONS, bare=True)
-    lexicon = _Lexicon(cells)
+    lexicon = _DealtEntities(cells)
     for draw in range(draws):
         for row in table_of(lexicon.relabelled(rules.seed, draw), fast):
             if row.p is not None:
@@ -59,7 +58,7 @@ def placebo(cells: Sequence[Cell], rules: Rules, draws: int = DRAWS) -> Placebo:
     return Placebo(lexicons=draws, comparisons=comparisons, below=below, differences=differences)
 
 
-class _Lexicon:
+class _DealtEntities:
     """The entities of some cells with their groups, to be dealt out anew."""
 
     def __init__(self, cells: Sequence[Cell]) -> None:
@@ -157,10 +156,7 @@ def with_second(
             note = f"{NAME}: fewer than {MIN_ENTITIES} entities on a side"
             yield replace(row, note="; ".join(filter(None, (row.note, note))))
         else:
-            robustness = Robustness(
-                name=NAME, unit="", difference=estimate.difference, interval=estimate.interval()
-            )
-            yield replace(row, robustness=(*row.robustness, robustness))
+            yield replace(row, robustness=(*row.robustness, robustness(NAME, "", estimate)))
 
 
 def _compared(cell: Cell, group: str, against: Collection[str], rules: Rules) -> Estimate | None:
@@ -224,7 +220,15 @@ def planted(
             signs = _signs(compared[number], draws, size * difference, rules, beside, int(number))
             hits[row] = hits[row][0] + signs.count(1), hits[row][1] + signs.count(-1)
     return tuple(
-        _row(size * difference, lexicons, *counts) for size, counts in zip(SIZES, hits, strict=True)
+        Planted(
+            difference=size * difference,
+            lexicons=lexicons,
+            found=right,
+            wrong=wrong,
+            share=right / lexicons,
+            interval=wilson(right, lexicons),
+        )
+        for size, (right, wrong) in zip(SIZES, hits, strict=True)
     )
 
 
@@ -241,17 +245,6 @@ def _signs(
         flagged = judged is not None and judged <= ALPHA and abs(difference) > rules.practical
         signs.append(int(np.sign(difference)) if flagged else 0)
     return signs
-
-
-def _row(difference: float, lexicons: int, right: int, wrong: int) -> Planted:
-    return Planted(
-        difference=difference,
-        lexicons=lexicons,
-        found=right,
-        wrong=wrong,
-        share=right / lexicons,
-        interval=wilson(right, lexicons),
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -281,7 +274,7 @@ class _Comparison:
         left, right = dealt[self.left] + size, dealt[self.right]
         difference = float(left.mean() - right.mean())
         if order is None:
-            return difference, _student_p(left, right)
+            return difference, welch(left.tolist(), right.tolist()).p_beyond(0.0)
         few, many = sorted((left, right), key=len)
         pool = np.concatenate([few, many])
         pool = pool - pool.mean()
@@ -316,13 +309,6 @@ def _means(cell: Cell, families: Collection[str]) -> dict[str, float]:
         for row in rows
     }
     return dict(sorted(means.items()))
-
-
-def _student_p(left: _Array, right: _Array) -> float:
-    known = welch(left.tolist(), right.tolist())
-    if known.error == 0.0:
-        return float(known.difference == 0.0)
-    return float(2.0 * stdtr(known.freedom, -abs(known.difference) / known.error))
 
 
 def _subsets(random: np.random.Generator, count: int, of: int, size: int) -> NDArray[np.intp]:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,46 +42,6 @@ from transexplain.analysis.groups.resampling import (
 )
 from transexplain.analysis.groups.verdict_rules import adjusted, judge
 from transexplain.types.findings import Correction, GroupStatistic, Robustness
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """Differences (entities,) of a group to its reference, by name of the entity."""
-
-    means: Sequence[float]  #: of relevance, in the unit
-    shares: Sequence[float]  #: of the share of |R|
-
-    @classmethod
-    def of(cls, members: Iterable[EntityRow], others: Iterable[EntityRow]) -> "Within":
-        """Of the entities that are on both sides; several rows of a side are averaged."""
-        left, right = _by_entity(members), _by_entity(others)
-        both = sorted(left.keys() & right.keys())
-        return cls(
-            means=[left[entity][0] - right[entity][0] for entity in both],
-            shares=[left[entity][1] - right[entity][1] for entity in both],
-        )
-
-    def __len__(self) -> int:
-        return len(self.means)
-
-    @property
-    def estimate(self) -> Estimate:
-        """The mean difference; at least two entities."""
-        return one_sample(self.means)
-
-    def p(self, seed: Sequence[object], permutations: int | None = None) -> float:
-        """Two-sided, of sign flips."""
-        return sign_flip_p(self.means, seed=seed, permutations=permutations or PERMUTATIONS)
-
-    def robustness(self) -> Iterator[Robustness]:
-        """The share of |R| instead of the unit."""
-        estimate = one_sample(self.shares)
-        yield Robustness(
-            name="share of |R|",
-            unit="share",
-            difference=estimate.difference,
-            interval=estimate.interval(),
-        )
 
 
 def _by_entity(rows: Iterable[EntityRow]) -> Mapping[str, tuple[float, float]]:
@@ -140,25 +100,25 @@ def table_of(cells: Iterable[Cell], rules: Rules) -> list[GroupStatistic]:
     return [_judged(row, value, rules) for row, value in zip(compared, p, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Compared:
+class _ComparedMeans(NamedTuple):
     row: GroupStatistic
     estimate: Estimate | None
     both: Estimate | None = None  #: over entities and documents
     why: str = ""  #: there is no estimate, if not for too few entities
 
 
-def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Compared:
+def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _ComparedMeans:
     members = cell.groups[group]
     notes = [f"fewer than {MIN_ENTITIES} entities"] if len(members) < MIN_ENTITIES else []
     row = _described(cell, group, members, reference.name)
     if group == reference.name:
-        return _Compared(replace(row, note="; ".join([*notes, "the reference itself"])), None)
+        return _ComparedMeans(replace(row, note="; ".join([*notes, "the reference itself"])), None)
     if reference.note:
         notes.append(reference.note)
     others, shared = cell.others(group, reference.groups)
-    if len(others) < MIN_ENTITIES <= shared and (within := _within(cell, group, reference)):
-        return _compared_within(row, within, rules)
+    # entities without a difference have the same mentions in both
+    if len(others) < MIN_ENTITIES <= shared and any((both := _within(cell, group, reference))[0]):
+        return _compared_within(row, *both, rules)
     if shared:
         notes.append(f"{shared} entities shared with the reference count for the group only")
     if not others:
@@ -168,16 +128,13 @@ def _compare(cell: Cell, group: str, reference: Reference, rules: Rules) -> _Com
 
     row = replace(row, note="; ".join(notes))
     if min(len(members), len(others)) < MIN_ENTITIES:
-        return _Compared(row, None)
-    both = cell.two_way(members, others) if cell.pairs else None
-    if cell.pairs and both is None:
+        return _ComparedMeans(row, None)
+    two_way = cell.two_way(members, others) if cell.pairs else None
+    if cell.pairs and two_way is None:
         why = f"all mentions of a side are in one {cell.unit}"
-        return _Compared(replace(row, note="; ".join([*notes, why])), None, why=why)
+        return _ComparedMeans(replace(row, note="; ".join([*notes, why])), None, why=why)
     row = replace(row, note="; ".join([*notes, *_uneven(members)]))
-    tested = _tested(row, members, others, rules)
-    if both is None:
-        return tested
-    return replace(tested, row=_with_two_way(tested.row, both, cell, rules), both=both)
+    return _ComparedMeans(*_tested(row, members, others, rules, two_way, cell.unit), two_way)
 
 
 def _uneven(members: Sequence[EntityRow]) -> Iterator[str]:
@@ -219,45 +176,74 @@ def _tested(
     members: Sequence[EntityRow],
     others: Sequence[EntityRow],
     rules: Rules,
-) -> _Compared:
+    two_way: Estimate | None,
+    unit: str,
+) -> tuple[GroupStatistic, Estimate]:
+    """The row with its difference; `two_way` is that over mentions, by entity and `unit`."""
     left, right = [row_.mean for row_ in members], [row_.mean for row_ in others]
-    estimate = estimated(members, others, rules)
-    seed = (rules.seed, row.group, row.target, row.class_name)
+    shares = [row_.share for row_ in members], [row_.share for row_ in others]
+    estimate, more = estimated(members, others, rules), []
+    if not rules.bare:
+        more.append(robustness(_SHARE, "share", _estimate(members, others, *shares, rules)))
+        if two_way is not None:
+            more.append(robustness(f"over mentions, by entity and {unit}", "", two_way))
     tested = replace(
         row,
         difference=estimate.difference,
         difference_interval=estimate.interval(),
         interval_by="t" if min(len(left), len(right)) < BOOTSTRAP_FROM else "bootstrap",
-        p=permutation_p(left, right, seed=seed, permutations=rules.permutations),
+        p=permutation_p(
+            left,
+            right,
+            seed=(rules.seed, row.group, row.target, row.class_name),
+            permutations=rules.permutations,
+        ),
         detectable=estimate.detectable,
-        robustness=() if rules.bare else (_by_share(members, others, rules),),
+        robustness=tuple(more),
     )
-    return _Compared(tested, estimate)
+    return tested, estimate
 
 
-def _within(cell: Cell, group: str, reference: Reference) -> Within | None:
-    """Entities that are the reference's, too; None where they have the same mentions in both."""
+def _within(cell: Cell, group: str, reference: Reference) -> tuple[list[float], list[float]]:
+    """Differences (entities,) of a group to its reference within the entities that both have.
+
+    Of means of relevance, and of the share of |R|; several rows of a side are averaged.
+    """
     others = (
         row for other, rows in cell.groups.items() if other in reference.groups for row in rows
     )
-    within = Within.of(cell.groups[group], others)
-    return within if any(within.means) else None
+    left, right = _by_entity(cell.groups[group]), _by_entity(others)
+    both = sorted(left.keys() & right.keys())
+    means, shares = ([left[name][k] - right[name][k] for name in both] for k in (0, 1))
+    return means, shares
 
 
-def _compared_within(row: GroupStatistic, within: Within, rules: Rules) -> _Compared:
-    estimate = within.estimate
-    p = within.p((rules.seed, row.group, row.target, row.class_name), rules.permutations)
+def _compared_within(
+    row: GroupStatistic, means: Sequence[float], shares: Sequence[float], rules: Rules
+) -> _ComparedMeans:
+    estimate = one_sample(means)
+    seed = (rules.seed, row.group, row.target, row.class_name)
     tested = replace(
         row,
         difference=estimate.difference,
         difference_interval=estimate.interval(),
         interval_by="t",
-        p=p,
+        p=sign_flip_p(means, seed=seed, permutations=rules.permutations or PERMUTATIONS),
         detectable=estimate.detectable,
-        robustness=() if rules.bare else tuple(within.robustness()),
-        note=f"within {len(within)} entities that both groups have",
+        robustness=() if rules.bare else (robustness(_SHARE, "share", one_sample(shares)),),
+        note=f"within {len(means)} entities that both groups have",
     )
-    return _Compared(tested, estimate)
+    return _ComparedMeans(tested, estimate)
+
+
+def robustness(name: str, unit: str, estimate: Estimate) -> Robustness:
+    """An estimate as a robustness row; `unit` is "" for that of the table."""
+    return Robustness(
+        name=name, unit=unit, difference=estimate.difference, interval=estimate.interval()
+    )
+
+
+_SHARE = "share of |R|"
 
 
 def estimated(members: Sequence[EntityRow], others: Sequence[EntityRow], rules: Rules) -> Estimate:
@@ -282,34 +268,7 @@ def _estimate(
     return bootstrapped(left, right, (weights[0], weights[1]))
 
 
-def _by_share(
-    members: Sequence[EntityRow], others: Sequence[EntityRow], rules: Rules
-) -> Robustness:
-    """The share of |R| instead of the unit."""
-    shares = ([row.share for row in members], [row.share for row in others])
-    estimate = _estimate(members, others, *shares, rules)
-    return Robustness(
-        name="share of |R|",
-        unit="share",
-        difference=estimate.difference,
-        interval=estimate.interval(),
-    )
-
-
-def _with_two_way(row: GroupStatistic, both: Estimate, cell: Cell, rules: Rules) -> GroupStatistic:
-    """With the difference over mentions, clustered by entity and document."""
-    if rules.bare:
-        return row
-    robustness = Robustness(
-        name=f"over mentions, by entity and {cell.unit}",
-        unit="",
-        difference=both.difference,
-        interval=both.interval(),
-    )
-    return replace(row, robustness=(*row.robustness, robustness))
-
-
-def _judged(compared: _Compared, p: float | None, rules: Rules) -> GroupStatistic:
+def _judged(compared: _ComparedMeans, p: float | None, rules: Rules) -> GroupStatistic:
     if compared.row.group == compared.row.reference:
         return replace(
             compared.row, verdict="reference", reason="what the others are compared with"
@@ -322,8 +281,7 @@ def _judged(compared: _Compared, p: float | None, rules: Rules) -> GroupStatisti
 _Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shrunken:
+class Shrunken(NamedTuple):
     """Means of entities, shrunk towards the mean of all; more where there are fewer mentions."""
 
     mean: _Array  #: (entities,), posterior means, in the unit of what was given
@@ -414,7 +372,7 @@ class RankedEntity:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ranking:
+class EntityRanking:
     """All entities for one target and class, highest shrunken mean first."""
 
     target: str
@@ -424,7 +382,7 @@ class Ranking:
     entities: tuple[RankedEntity, ...]
     omitted: int = 0  #: entities between the highest and the lowest that are shown
 
-    def ends(self, each: int) -> "Ranking":
+    def ends(self, each: int) -> "EntityRanking":
         """The same with only the `each` highest and lowest."""
         if len(self.entities) <= 2 * each:
             return self
@@ -432,7 +390,7 @@ class Ranking:
         return replace(self, entities=kept, omitted=len(self.entities) - len(kept))
 
 
-def rankings(totals: EntityTotals) -> list[Ranking]:
+def rankings(totals: EntityTotals) -> list[EntityRanking]:
     """One ranking per (target, class) in which enough entities were mentioned, sorted by these.
 
     Means are shrunk by empirical Bayes, see `shrink`; an entity of several groups is
@@ -442,7 +400,7 @@ def rankings(totals: EntityTotals) -> list[Ranking]:
     return [ranking for ranking in lists if ranking is not None]
 
 
-def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> Ranking | None:
+def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> EntityRanking | None:
     groups: dict[str, list[str]] = {}
     single: dict[str, EntityRow] = {}
     for row in rows:
@@ -470,7 +428,7 @@ def _ranking(key: tuple[str, str], rows: Sequence[EntityRow]) -> Ranking | None:
             once, believed.mean, believed.low, believed.high, strict=True
         )
     ]
-    return Ranking(
+    return EntityRanking(
         target=key[0],
         class_name=key[1],
         centre=believed.centre,
@@ -486,7 +444,7 @@ RIGHT, WRONG = "right", "wrong"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class TablePart:
     """The group table of some of the items."""
 
     value: str  #: predicted class; right or wrong; or what the metadata column holds
@@ -512,7 +470,7 @@ class Split:
     """All parts of one way to split; their comparisons are one family, p is adjusted within."""
 
     by: SplitBy
-    parts: tuple[Part, ...]
+    parts: tuple[TablePart, ...]
     omitted: int  #: parts with fewer mentions than those shown
     reversals: tuple[Reversal, ...]
 
@@ -597,7 +555,7 @@ def _split(
     rows = _by_value(kept, rules)
     return Split(
         by=by,
-        parts=tuple(Part(value=value, rows=tuple(rows[value])) for value in shown),
+        parts=tuple(TablePart(value=value, rows=tuple(rows[value])) for value in shown),
         omitted=len(sizes) - len(shown),
         reversals=tuple(_reversals(overall, rows, rules.practical)),
     )

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
-from transexplain.analysis.groups.advice import mention_advice, outcome_advice
 from transexplain.analysis.groups.counterfactuals import Counterfactual, Kind
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.measures import Comparison, MeasureName, decided, gravest
@@ -20,8 +19,10 @@ from transexplain.analysis.groups.verdict_sentences import (
     decided_effect,
     decided_rates,
     labels_say,
+    mention_advice,
     open_effect,
     open_rates,
+    outcome_advice,
 )
 from transexplain.types.findings import GroupStatistic
 
@@ -61,7 +62,7 @@ class GroupVerdict:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class MatchingLimits:
     """The matching of a group: the limits of its verdict."""
 
     mentions: int = 0
@@ -71,13 +72,13 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class VerdictEvidence:
     """The input of the verdicts, its measures decided."""
 
     counterfactuals: Sequence[Counterfactual]
     outcomes: Sequence[Outcome]
     relevance: Sequence[GroupStatistic]
-    found: Mapping[str, Found]
+    found: Mapping[str, MatchingLimits]
     #: group -> words of its texts that the lexicon lacks and that change predictions
     unlisted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     no_swaps: str = ""  #: why there are no counterfactuals; "": there are
@@ -108,7 +109,9 @@ def with_measures(rows: Sequence[tuple[_Row, Sequence[Comparison]]]) -> list[_Ro
     return [row for row in kept if row.measures]
 
 
-def group_verdicts(evidence: Evidence, references: Mapping[str, Reference]) -> list[GroupVerdict]:
+def group_verdicts(
+    evidence: VerdictEvidence, references: Mapping[str, Reference]
+) -> list[GroupVerdict]:
     """One verdict per mentioned group that has a reference, in the order of `references`."""
     mentioned = {row.group for row in evidence.counterfactuals}
     mentioned |= {row.group for row in evidence.outcomes}
@@ -123,12 +126,12 @@ def group_verdicts(evidence: Evidence, references: Mapping[str, Reference]) -> l
 class _GroupEvidence:
     """The evidence on one group."""
 
-    def __init__(self, group: str, reference: Reference, evidence: Evidence) -> None:
+    def __init__(self, group: str, reference: Reference, evidence: VerdictEvidence) -> None:
         self.group, self.reference, self.evidence = group, reference, evidence
         self.swaps = _ordered(row for row in evidence.counterfactuals if row.group == group)
         self.rates = _ordered(row for row in evidence.outcomes if row.group == group)
         self.relevance = [row for row in evidence.relevance if row.group == group]
-        self.found = evidence.found.get(group, Found())
+        self.found = evidence.found.get(group, MatchingLimits())
         self.words = WORDS[self.swaps[0].kind if self.swaps else evidence.kind]
 
     def verdict(self) -> GroupVerdict:

@@ -8,8 +8,7 @@ mostly in other pictures; the unit of the intervals is the picture, or its clust
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from transexplain.analysis.groups.counterfactuals import (
     Counterfactual,
     Kind,
 )
-from transexplain.analysis.groups.exact_totals import numbered
+from transexplain.analysis.groups.exact_totals import Count, Finite, numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.analysis.groups.measures import Comparison, effect, excess, spread
@@ -37,15 +36,20 @@ class HiddenRegion:
     """The answers to one picture, as it came and with one region hidden in each of W ways."""
 
     document: str  #: item id
-    place: int  #: of the region among those of the picture
+    place: Count  #: of the region among those of the picture
     group: str
     entity: str  #: the region's, or the item id
     cluster: str = ""  #: that the picture belongs to; "": the picture
     slice: str = ""
     predicted: str = ""  #: of the picture as it came
-    log_odds: tuple[float, ...] = ()  #: (A,) of every answer of the plan, as it came
+    log_odds: tuple[Finite, ...] = ()  #: (A,) of every answer of the plan, as it came
     without: tuple[str, ...] = ()  #: (W,) what is predicted without the region
-    hidden: tuple[tuple[float, ...], ...] = ()  #: (W, A) log-odds without the region
+    hidden: tuple[tuple[Finite, ...], ...] = ()  #: (W, A) log-odds without the region
+
+    def __post_init__(self) -> None:
+        known = len(self.log_odds)
+        if len(self.hidden) != len(self.without) or any(len(way) != known for way in self.hidden):
+            raise ValueError("a hidden region with answers to some ways alone")
 
 
 def region_table(
@@ -72,40 +76,12 @@ def region_table(
             within = [region for region in kept if stratum in ("", region.slice)]
             if not _comparable(within, group, MIN_TEXTS if stratum else 1):
                 continue
-            compared = _Compared(within, group, classes, practical)
+            compared = _ComparedRegions(within, group, classes, practical)
             named = (group, reference.name, stratum)
             for number, answer in enumerate(answers):
                 row, comparisons = compared.row(number, answer, named)
                 rows.append((replace(row, kind=kind), comparisons))
     return rows
-
-
-def regions_to_json(regions: Iterable[HiddenRegion]) -> list[dict[str, Any]]:
-    """As JSON holds them, in one order whatever they came in."""
-    return [
-        {
-            **asdict(region),
-            "log_odds": list(region.log_odds),
-            "without": list(region.without),
-            "hidden": [list(way) for way in region.hidden],
-        }
-        for region in sorted(regions)
-    ]
-
-
-def regions_from_json(content: Iterable[Mapping[str, Any]]) -> list[HiddenRegion]:
-    """Read what `regions_to_json` wrote."""
-    return [
-        HiddenRegion(
-            **{
-                **row,
-                "log_odds": tuple(row["log_odds"]),
-                "without": tuple(row["without"]),
-                "hidden": tuple(tuple(way) for way in row["hidden"]),
-            }
-        )
-        for row in content
-    ]
 
 
 def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> bool:
@@ -116,7 +92,7 @@ def _comparable(regions: Sequence[HiddenRegion], group: str, fewest: int) -> boo
     return min(map(len, sides)) >= fewest
 
 
-class _Compared:
+class _ComparedRegions:
     """The regions of one comparison as arrays: N regions, G clusters, W ways, A answers."""
 
     def __init__(

@@ -171,7 +171,7 @@ _STEPS = 40  #: of the bisection for a p-value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rate:
+class ItemRate:
     """A share of items, with its 95 % interval."""
 
     count: int
@@ -260,9 +260,9 @@ class Share:
         half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
         return max(middle - half, 0.0), min(middle + half, 1.0)
 
-    def rate(self) -> Rate:
+    def rate(self) -> ItemRate:
         """As a report shows it."""
-        return Rate(count=self.count, total=self.total, interval=self.interval())
+        return ItemRate(count=self.count, total=self.total, interval=self.interval())
 
 
 def _effective(sizes: Iterable[tuple[int, int]], alone: int, single: int, share: float) -> float:

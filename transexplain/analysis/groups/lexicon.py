@@ -399,7 +399,10 @@ class Partners:
         known = self._partners.get(self._key(word))
         if not known:
             return None
-        return _with_capitals_of(known[0 if _takes_possessive(following) else -1], word)
+        partner = known[0 if _takes_possessive(following) else -1]
+        if word.isupper() and (len(word) > 1 or partner.isupper()):
+            return partner.upper()
+        return partner[:1].upper() + partner[1:] if word[:1].isupper() else partner
 
 
 def _takes_possessive(following: str) -> bool:
@@ -408,12 +411,6 @@ def _takes_possessive(following: str) -> bool:
     if not words or following[:1] != " ":
         return False
     return words[0].key[0].isalnum() and words[0].key not in _NO_OWN
-
-
-def _with_capitals_of(partner: str, word: str) -> str:
-    if word.isupper() and (len(word) > 1 or partner.isupper()):
-        return partner.upper()
-    return partner[:1].upper() + partner[1:] if word[:1].isupper() else partner
 
 
 def _check(pair: Pair, homes: Sequence[Sequence[str]]) -> None:

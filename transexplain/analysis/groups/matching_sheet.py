@@ -27,7 +27,7 @@ _ANSWERS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Precision:
+class MatchPrecision:
     """The share of right matches among those of a group that a person checked."""
 
     group: str
@@ -98,7 +98,7 @@ def read_sheet(path: Path) -> list[tuple[str, bool]]:
     return answers
 
 
-def checked_precisions(path: Path, groups: Collection[str]) -> list[Precision]:
+def checked_precisions(path: Path, groups: Collection[str]) -> list[MatchPrecision]:
     """The precisions that a filled sheet gives of a run with these groups.
 
     Raises ConfigurationError as `read_sheet`, and for a sheet with a group that the run has not.
@@ -112,7 +112,7 @@ def checked_precisions(path: Path, groups: Collection[str]) -> list[Precision]:
     return precisions(answers)
 
 
-def precisions(answers: Sequence[tuple[str, bool]]) -> list[Precision]:
+def precisions(answers: Sequence[tuple[str, bool]]) -> list[MatchPrecision]:
     """The precision over all groups, then of each by name."""
     groups = sorted({group for group, _ in answers})
     precision = [_precision(ALL, [right for _, right in answers])]
@@ -121,9 +121,9 @@ def precisions(answers: Sequence[tuple[str, bool]]) -> list[Precision]:
     ]
 
 
-def _precision(group: str, answers: Sequence[bool]) -> Precision:
+def _precision(group: str, answers: Sequence[bool]) -> MatchPrecision:
     correct, checked = sum(answers), len(answers)
-    return Precision(
+    return MatchPrecision(
         group=group,
         checked=checked,
         correct=correct,

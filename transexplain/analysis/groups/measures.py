@@ -4,7 +4,8 @@ A measure lies *outside* where its test rejects "within the limit" among all mea
 question (Holm 1979), so that the chance of a single wrong accusation is at most 5 %. It lies
 *inside* where its 90 % interval does, which is two one-sided tests at 5 % (Schuirmann 1987); no
 correction is needed where every measure has to be inside (an intersection-union test, Berger 1982).
-Otherwise it is *open*. The interval that decided is the only one that is kept.
+Otherwise it is *open*. The interval that decided is the only one that is kept: where the 90 %
+interval of an open measure lies beyond its limit, that of the step that did not reject.
 """
 
 import math
@@ -53,7 +54,7 @@ class Measure:
     name: MeasureName
     value: float
     interval: tuple[Unbounded, Unbounded] | None  #: None: too few texts or items for one
-    level: float  #: of the interval: 0.9, or that of Holm's step
+    level: float  #: of the interval: 0.9, or that of the step of Holm's that decided
     low: Unbounded  #: smallest value within the limit; -inf where there is none
     high: float
     state: State
@@ -85,10 +86,11 @@ class Comparison:
     precision: Precision | None = None  #: None: too few texts or items
 
     def decided(self, p: float | None, alpha: float, tested: int) -> Measure:
-        """The measure, its p adjusted; `alpha` is that of its step among `tested` p-values."""
+        """The measure, its p adjusted; `alpha` is that of the step that decided among `tested`."""
         rejected = p is not None and p <= ALPHA
-        level = 1.0 - alpha if rejected else INSIDE
-        interval = self.outside(level) if rejected else self.inside
+        by_step = rejected or self._seems_outside()
+        level = 1.0 - alpha if by_step else INSIDE
+        interval = self.outside(level) if by_step else self.inside
         return Measure(
             name=self.name,
             value=self.value,
@@ -102,6 +104,12 @@ class Comparison:
             precision=self.precision and replace(self.precision, tested=max(tested, 1)),
         )
 
+    def _seems_outside(self) -> bool:
+        """Whether the 90 % interval, which is for this measure alone, lies beyond the limit."""
+        return self.inside is not None and not (
+            self.inside[0] <= self.high and self.inside[1] >= self.low
+        )
+
 
 def decided(comparisons: Sequence[Comparison]) -> list[Measure]:
     """The measures of one question, in their order; their p-values are one family (Holm 1979)."""
@@ -110,11 +118,13 @@ def decided(comparisons: Sequence[Comparison]) -> list[Measure]:
         key=lambda place: comparisons[place].p or 0.0,
     )
     adjusted: dict[int, tuple[float | None, float]] = {}
-    largest = 0.0
+    largest, alpha = 0.0, ALPHA
     for step, place in enumerate(tested):
         left = len(tested) - step
+        if largest <= ALPHA:  # the first step that does not reject ends the procedure
+            alpha = ALPHA / left
         largest = max(largest, min(1.0, left * (comparisons[place].p or 0.0)))
-        adjusted[place] = largest, ALPHA / left
+        adjusted[place] = largest, alpha
     untested = (None, ALPHA)
     return [
         comparison.decided(*adjusted.get(place, untested), len(tested))

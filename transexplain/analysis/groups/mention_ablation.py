@@ -2,15 +2,15 @@
 
 It needs no second group. The text that is left may be unusual, so a flip shows that the answer
 depended on the mention, not that another name would have given another answer: swaps test that.
-Stored and exported fields are called `removals`, as they were in the first version.
+Exported fields are called `removals`, as they were in the first version.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
+from transexplain.analysis.groups.exact_totals import Finite
 from transexplain.analysis.groups.intervals import MIN_ENTITIES, Interval, t_interval, wilson
 from transexplain.rank_correlation import rank_correlation
 
@@ -25,8 +25,8 @@ class MentionAblation:
     group: str
     entity: str
     flipped: bool  #: another class is predicted without the mention
-    change: float  #: logit as it was minus logit without the mention
-    relevance: float  #: of all mentions that were ablated
+    change: Finite  #: logit as it was minus logit without the mention
+    relevance: Finite  #: of all mentions that were ablated
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,11 +100,6 @@ def _rate_interval(rates: Sequence[float]) -> Interval | None:
         return wilson(round(sum(rates)), len(rates))
     low, high = t_interval(rates)
     return max(low, 0.0), min(high, 1.0)
-
-
-def ablations_to_json(ablations: Iterable[MentionAblation]) -> list[dict[str, Any]]:
-    """As JSON holds them, in one order whatever they came in."""
-    return [asdict(ablation) for ablation in sorted(ablations)]
 
 
 def by_entity(values: Iterable[tuple[str, float]]) -> list[float]:

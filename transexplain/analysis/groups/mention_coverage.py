@@ -12,7 +12,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from transexplain.analysis.groups.answers import Answer, answers_of, probability
@@ -26,7 +26,7 @@ from transexplain.analysis.groups.group_cells import (
 from transexplain.analysis.groups.intervals import Estimate, Interval
 from transexplain.analysis.groups.lexicon import Pair
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.word_pieces import Piece, exact_key, folded_key, pieces
+from transexplain.analysis.groups.word_pieces import WordPiece, exact_key, folded_key, pieces
 from transexplain.types.findings import Practical
 from transexplain.types.plans import AuditPlan, CandidateWord, CheckPlan
 
@@ -60,7 +60,7 @@ _SHORTEST = 5  #: letters of a name from which on a word that is an edit away ma
 _SMALL = 0.1  #: of a word's places in small letters, from which on it is no spelling of a name
 
 
-def is_candidate(piece: Piece, word: str) -> bool:
+def is_candidate(piece: WordPiece, word: str) -> bool:
     """Return whether a piece of a text is this pronoun or title."""
     return piece.key == word and (word not in TITLES or 0 in piece.capitals)
 
@@ -107,26 +107,15 @@ class CandidateCounts:
         if self._spellings is not None:
             words += self._spellings.found(self._named)
         words = sorted(words, key=lambda word: (-word.texts, word.group, word.word))[:MOST]
-        return tuple(
-            CandidateWord(
-                word=word.word,
-                group=word.group,
-                reference=self._reference(word.group),
-                entity=word.entity,
-                texts=word.texts,
-                association=word.association,
-                interval=word.interval,
-                share=min(1.0, sampled / (word.texts * rows)),
-            )
-            for word in words
-            if self._against.get(word.group)
-        )
+        planned = []
+        for word in words:
+            if others := self._against.get(word.group):
+                reference = next(iter(others)) if len(others) == 1 else ALL_OTHERS
+                share = min(1.0, sampled / (word.texts * rows))
+                planned.append(replace(word, reference=reference, share=share))
+        return tuple(planned)
 
-    def _reference(self, group: str) -> str:
-        others = self._against[group]
-        return next(iter(others)) if len(others) == 1 else ALL_OTHERS
-
-    def _associated(self) -> Iterator["_Found"]:
+    def _associated(self) -> Iterator[CandidateWord]:
         tried = [
             (group, word, count)
             for group in sorted(self._named)
@@ -142,7 +131,14 @@ class CandidateCounts:
             half = NormalDist().inv_cdf(1 - LEVEL / (2 * len(tried))) * error
             if difference > half:
                 interval = round(difference - half, 4), round(difference + half, 4)
-                yield _Found(word, group, "", texts, round(difference, 4), interval)
+                yield CandidateWord(
+                    word=word,
+                    group=group,
+                    reference="",
+                    texts=texts,
+                    association=round(difference, 4),
+                    interval=interval,
+                )
 
     def _count(self, group: str, word: str) -> int:
         return sum(n for (of, _, key), n in self._with.items() if group in of and key == word)
@@ -174,18 +170,6 @@ class CandidateCounts:
         return (summed / weights, math.sqrt(1 / weights)) if weights else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A candidate before it is planned."""
-
-    word: str
-    group: str
-    entity: str
-    texts: int
-    association: float | None = None
-    interval: Interval | None = None
-
-
 class _Spellings:
     """Words of texts that are an edit or an accent away from a name."""
 
@@ -203,7 +187,7 @@ class _Spellings:
         self._texts: Counter[str] = Counter()
         self._places: Counter[tuple[str, bool]] = Counter()  #: word, with a capital
 
-    def add(self, text_pieces: Sequence[Piece], matches: Sequence[Match]) -> None:
+    def add(self, text_pieces: Sequence[WordPiece], matches: Sequence[Match]) -> None:
         """Count the words of a text that are in no match."""
         words = set()
         for piece in text_pieces:
@@ -216,7 +200,7 @@ class _Spellings:
                 words.add(piece.key)
         self._texts.update(words)
 
-    def found(self, groups: Collection[str]) -> Iterator[_Found]:
+    def found(self, groups: Collection[str]) -> Iterator[CandidateWord]:
         """Those that stand in enough texts, with capitals, near one group of a family."""
         for word, count in sorted(self._texts.items()):
             small, near = self._places[word, False], self._of[word]
@@ -225,7 +209,9 @@ class _Spellings:
             families = Counter(family(group) for group in {group for group, _ in near})
             for group, entity in dict(reversed(near)).items():
                 if group in groups and families[family(group)] == 1:
-                    yield _Found(word, group, entity, count)
+                    yield CandidateWord(
+                        word=word, group=group, reference="", entity=entity, texts=count
+                    )
 
     def _nearest(self, word: str) -> list[tuple[str, str]]:
         """(group, entity) of the names that it may spell, those with other accents alone first."""

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.word_pieces import (
     KeyFilter,
-    Piece,
+    WordPiece,
     exact_key,
     folded_key,
     pieces,
@@ -113,7 +114,7 @@ _OBJECTS = _words(
 )
 
 
-def may_be_named_elsewhere(word: str, after: Sequence[Piece]) -> bool:
+def may_be_named_elsewhere(word: str, after: Sequence[WordPiece]) -> bool:
     """Return whether the opening `word` may be the name that the text has elsewhere, too.
 
     Words mostly keep one sense in a text (Gale, Church and Yarowsky 1992), auxiliaries do not.
@@ -123,7 +124,7 @@ def may_be_named_elsewhere(word: str, after: Sequence[Piece]) -> bool:
     return word not in _AUXILIARIES
 
 
-def opens_as_name(word: str, after: Sequence[Piece]) -> bool:
+def opens_as_name(word: str, after: Sequence[WordPiece]) -> bool:
     """Return whether the words after `word`, which opens a sentence, show that it is a name.
 
     Args:
@@ -199,7 +200,7 @@ class Cues:
     place `in`, `from` or `to` before it.
     """
 
-    def __init__(self, text: str, read: Sequence[Piece]) -> None:
+    def __init__(self, text: str, read: Sequence[WordPiece]) -> None:
         self._text = text
         self._found = read
 
@@ -217,9 +218,10 @@ class Cues:
             return False
         if not self._opens_sentence(first):
             return True
+        rest = self._found[last + 1 : last + 3]
         return (
             self._before_capital(last)
-            or self._possessive(last)
+            or ([piece.key for piece in rest] == ["'", "s"] and not any(p.spaced for p in rest))
             or self._continues_name(first, last)
         )
 
@@ -238,7 +240,7 @@ class Cues:
     def _addresses(self) -> list[tuple[int, int]]:
         return [match.span() for match in _NO_PROSE.finditer(self._text)]
 
-    def _outside_prose(self, piece: Piece) -> bool:
+    def _outside_prose(self, piece: WordPiece) -> bool:
         """Return whether it stands in an address, a hashtag or an account's name."""
         return any(start <= piece.start < end for start, end in self._addresses)
 
@@ -306,10 +308,6 @@ class Cues:
         gap = self._text[self._found[last].end : after.start]
         return 0 in after.capitals and after.key != "i" and bool(gap) and "\n" not in gap
 
-    def _possessive(self, last: int) -> bool:
-        rest = self._found[last + 1 : last + 3]
-        return [piece.key for piece in rest] == ["'", "s"] and not any(p.spaced for p in rest)
-
 
 Spans = Sequence[tuple[int, int]]  #: characters of a text, from and to
 
@@ -325,8 +323,7 @@ class Match:
     end: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Matches:
+class Matches(NamedTuple):
     """The matches in a text, in reading order."""
 
     kept: tuple[Match, ...] = ()
@@ -351,7 +348,9 @@ class _Term:
     def strictness(self) -> int:
         return sum(map(len, self.capitals))
 
-    def accepts(self, window: Sequence[Piece], spelled: Sequence[Piece], case: CasePolicy) -> bool:
+    def accepts(
+        self, window: Sequence[WordPiece], spelled: Sequence[WordPiece], case: CasePolicy
+    ) -> bool:
         """Return whether it is `window`, the pieces by folded keys, which are `spelled` so."""
         if not self.folds and not self.keyed(spelled):
             return False
@@ -363,11 +362,11 @@ class _Term:
             need <= piece.capitals for need, piece in zip(self.capitals, window, strict=True)
         )
 
-    def keyed(self, spelled: Sequence[Piece]) -> bool:
+    def keyed(self, spelled: Sequence[WordPiece]) -> bool:
         """Return whether the letters are those of the lexicon, in any case."""
         return all(key == piece.key for key, piece in zip(self.keys, spelled, strict=True))
 
-    def spelled(self, window: Sequence[Piece]) -> bool:
+    def spelled(self, window: Sequence[WordPiece]) -> bool:
         """Return whether the capitals are exactly those of the lexicon."""
         return all(
             need == piece.capitals for need, piece in zip(self.capitals, window, strict=True)
@@ -460,7 +459,9 @@ class Matcher:
         surface = text[start:end]
         return Match(group=self._names[group], entity=entity, surface=surface, start=start, end=end)
 
-    def _meant(self, cues: Cues, term: _Term, read: Sequence[Piece], first: int, last: int) -> bool:
+    def _meant(
+        self, cues: Cues, term: _Term, read: Sequence[WordPiece], first: int, last: int
+    ) -> bool:
         if term.ambiguous is None or self._rules.ambiguous == "always":
             return True
         if self._rules.ambiguous == "never":
@@ -486,7 +487,7 @@ class Matcher:
             node.terms.append(_Term(index, entity, capitals, ambiguous, keys, folds))
 
     def _longest(
-        self, read: list[Piece], spelled: list[Piece], position: int
+        self, read: list[WordPiece], spelled: list[WordPiece], position: int
     ) -> dict[int, tuple[_Term, int]]:
         """Per group the longest term that starts at `position`, and its last piece."""
         best: dict[int, tuple[_Term, int]] = {}
@@ -502,7 +503,7 @@ class Matcher:
     def _folds(self, text: str) -> bool:
         return self._homes is not None and not text.isascii()
 
-    def _walk(self, read: list[Piece], position: int) -> Iterator[tuple[_Node, int]]:
+    def _walk(self, read: list[WordPiece], position: int) -> Iterator[tuple[_Node, int]]:
         node = self._root.glued.get(read[position].key)
         while node is not None:
             yield node, position
@@ -541,7 +542,7 @@ def _is_alone(spelling: str, group: str, homes: _Homes) -> bool:
     )
 
 
-def _with_spaces(words: Sequence[Piece]) -> list[Piece] | None:
+def _with_spaces(words: Sequence[WordPiece]) -> list[WordPiece] | None:
     """A hyphenated term as it is written in words apart; None: it has no hyphen inside."""
     inner = range(1, len(words) - 1)
     hyphens = {i for i in inner if words[i].key == "-" and not words[i + 1].spaced}

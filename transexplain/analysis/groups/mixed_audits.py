@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import stdtr
 
 from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import Cell
@@ -15,9 +14,9 @@ from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.intervals import MIN_ENTITIES, Estimate, Interval
 from transexplain.analysis.groups.prediction_powered import (
     MIN_SAMPLED,
-    Agreement,
     Corrected,
     ExactSample,
+    MethodAgreement,
     PairedMentions,
     Sampled,
     corrected,
@@ -93,15 +92,15 @@ def needed_share(size: float, least: int = MIN_SAMPLED) -> float:
     return min(1.0, math.ceil(125 * least / size) / 100)  # a quarter to spare
 
 
-def class_agreements(agreements: Iterable[Agreement]) -> tuple[ClassAgreement, ...]:
+def class_agreements(agreements: Iterable[MethodAgreement]) -> tuple[ClassAgreement, ...]:
     """One row per (target, class), sorted by these."""
-    by_class: dict[tuple[str, str], list[Agreement]] = {}
+    by_class: dict[tuple[str, str], list[MethodAgreement]] = {}
     for agreement in agreements:
         by_class.setdefault((agreement.target, agreement.class_name), []).append(agreement)
     return tuple(_class(*key, by_class[key]) for key in sorted(by_class))
 
 
-def _class(target: str, class_name: str, rows: Sequence[Agreement]) -> ClassAgreement:
+def _class(target: str, class_name: str, rows: Sequence[MethodAgreement]) -> ClassAgreement:
     ranks = sorted(row.correlation for row in rows if row.correlation is not None)
     errors = sorted(row.error for row in rows if row.error is not None)
     low, middle, high = np.quantile(ranks, (0.05, 0.5, 0.95)) if ranks else (0.0, 0.0, 0.0)
@@ -167,7 +166,7 @@ MIN_EFFECTIVE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class _CorrectedSide:
     """The entities of one side of a difference, corrected."""
 
     means: Sequence[float]  #: of entities, by the cheap method times lambda
@@ -178,7 +177,7 @@ class _Side:
     @classmethod
     def of(
         cls, members: Sequence[EntityRow], rows: Sequence[PairedMentions], fraction: float
-    ) -> "_Side":
+    ) -> "_CorrectedSide":
         weights = {(member.group, member.entity): 1.0 / member.mentions for member in members}
         by = corrected(rows, members, weights, fraction)
         size = len(members) ** 2 / math.fsum(weights.values())
@@ -285,17 +284,29 @@ def _corrected(
     fraction: float,
 ) -> tuple[GroupStatistic, Estimate | None]:
     members, others = sides
-    left = _Side.of(members, pairs, fraction)
+    left = _CorrectedSide.of(members, pairs, fraction)
     row = _with_means(row, left, members, pairs, fraction)
     if row.difference is None:
         return row, None
     if row.note.startswith("within "):
         return _uncorrected(row, "comparisons within shared entities are not corrected"), None
-    right = _Side.of(others, pairs, fraction)
+    right = _CorrectedSide.of(others, pairs, fraction)
     poor = next((side for side in (left, right) if not side.enough), None)
     if poor is not None:
         return _uncorrected(row, _too_few(row, poor, poor is left)), None
-    estimate = _difference(left, right)
+    a, b = left.estimate, right.estimate
+    parts = (a.error**2, a.freedom), (b.error**2, b.freedom)
+    shared = 2.0 * math.fsum(  # items that mention both sides
+        u * right.found.influences.get(item, 0.0) for item, u in left.found.influences.items()
+    )
+    variance = sum(square for square, _ in parts)
+    common = (1.0 - left.found.fraction) * min(0.0, shared)
+    freedom = variance**2 / sum(square**2 / of for square, of in parts) if variance else 1.0
+    estimate = Estimate(
+        difference=a.difference - b.difference,
+        error=math.sqrt(variance - common),
+        freedom=freedom,
+    )
     statistic = replace(
         row,
         difference=estimate.difference,
@@ -312,23 +323,27 @@ def _corrected(
 
 
 def _p(
-    left: _Side, right: _Side, estimate: Estimate, rules: Rules, names: tuple[str, str, str]
+    left: _CorrectedSide,
+    right: _CorrectedSide,
+    estimate: Estimate,
+    rules: Rules,
+    names: tuple[str, str, str],
 ) -> float:
     """The larger p of the t test and, where entities can change sides, of a permutation."""
     if left.by.alone or right.by.alone:
-        return _t_test(estimate)
+        return estimate.p_beyond(0.0)
     by_order = permutation_p(
         left.corrected,
         right.corrected,
         seed=(rules.seed, *names),
         permutations=rules.permutations,
     )
-    return max(by_order, _t_test(estimate))
+    return max(by_order, estimate.p_beyond(0.0))
 
 
 def _with_means(
     row: GroupStatistic,
-    side: _Side,
+    side: _CorrectedSide,
     members: Sequence[EntityRow],
     pairs: Sequence[PairedMentions],
     fraction: float,
@@ -347,35 +362,12 @@ def _with_means(
     )
 
 
-def _difference(left: _Side, right: _Side) -> Estimate:
-    a, b = left.estimate, right.estimate
-    parts = (a.error**2, a.freedom), (b.error**2, b.freedom)
-    shared = 2.0 * math.fsum(  # items that mention both sides
-        u * right.found.influences.get(item, 0.0) for item, u in left.found.influences.items()
-    )
-    variance = sum(square for square, _ in parts)
-    common = (1.0 - left.found.fraction) * min(0.0, shared)
-    freedom = variance**2 / sum(square**2 / of for square, of in parts) if variance else 1.0
-    return Estimate(
-        difference=a.difference - b.difference,
-        error=math.sqrt(variance - common),
-        freedom=freedom,
-    )
-
-
-def _t_test(estimate: Estimate) -> float:
-    """Two-sided p of no difference."""
-    if estimate.error == 0.0:
-        return float(estimate.difference == 0.0)
-    return float(2.0 * stdtr(estimate.freedom, -abs(estimate.difference) / estimate.error))
-
-
 def _uncorrected(row: GroupStatistic, why: str) -> GroupStatistic:
     note = row.note if "not corrected" in row.note else _joined(row.note, f"not corrected: {why}")
     return replace(row, p=None, adjusted_p=None, verdict="inconclusive", reason=why, note=note)
 
 
-def _too_few(row: GroupStatistic, side: _Side, of_group: bool) -> str:
+def _too_few(row: GroupStatistic, side: _CorrectedSide, of_group: bool) -> str:
     whose = f"{row.group!r}" if of_group else "the reference"
     items = side.found.items
     more = math.ceil(125 * MIN_SAMPLED / items * side.found.fraction) / 100 if items else 1.0

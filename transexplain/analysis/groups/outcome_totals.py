@@ -19,11 +19,11 @@ from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.exact_totals import (
     UNITS,
     ExactTable,
+    Tables,
+    Totals,
     exact,
     exact_sums,
     numbered,
-    packed,
-    unpacked_rows,
 )
 from transexplain.types.items import ItemOutcome
 
@@ -68,7 +68,7 @@ _NAMES = 4096  #: numbers of names; more names share them
 
 
 @dataclass(slots=True, eq=False)
-class OutcomeTotals:
+class OutcomeTotals(Totals):
     """Of one shard, or of shards merged into it."""
 
     #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn],
@@ -76,6 +76,7 @@ class OutcomeTotals:
     _counted: ExactTable[Situation] = field(default_factory=ExactTable)
     #: by the answers that they are counted for
     _waiting: dict[tuple[Answer, ...], list[_Waiting]] = field(default_factory=dict)
+    _saved: Tables = field(default_factory=Tables)  #: by the names of situations
 
     def add(
         self,
@@ -99,8 +100,8 @@ class OutcomeTotals:
         key = Situation(
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )
-        for group, number in {(group, _number(name)) for group, name in names}:
-            self._counted.add(key._replace(named=group, name=number), [1])
+        for group, number in {(group, zlib.crc32(name.encode()) % _NAMES) for group, name in names}:
+            self._counted.add(key._replace(named=group, name=str(number)), [1])
         if chances is not None:
             parts = (part for chance in chances for part in (exact(chance), exact(chance * chance)))
             self._counted.add(key, [1, 1, *parts])
@@ -114,6 +115,9 @@ class OutcomeTotals:
     def _rows(self) -> ExactTable[Situation]:
         if self._waiting:
             self._count()
+        if self._saved.tables:
+            for name, row in self._saved.tables.pop(()).items():
+                self._counted.add(Situation.from_name(name), row)
         return self._counted
 
     def _count(self) -> None:
@@ -144,11 +148,6 @@ class OutcomeTotals:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def merge(self, other: "OutcomeTotals") -> "OutcomeTotals":
-        """Add the totals of `other` to these, and return these."""
-        self._rows.merge(other._rows)
-        return self
-
     def __iter__(self) -> Iterator[tuple[Situation, Tally]]:
         """Every situation with its items, sorted."""
         for key, entry in sorted(self._rows.items()):
@@ -172,35 +171,12 @@ class OutcomeTotals:
             (len(entry) - 1) // 2 for key, entry in self._rows.items() if not key.named and entry[1]
         }
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """As JSON values, a table per number of answers; equal totals give equal JSON."""
-        by_width: dict[int, dict[str, list[int]]] = {}
-        for key, entry in sorted(self._rows.items()):
-            by_width.setdefault(len(entry), {})[key.to_name()] = entry
-        return [
-            {"names": list(rows), **packed(rows.values(), width)}
-            for width, rows in sorted(by_width.items())
-        ]
+    def to_json(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """As JSON values, see `Tables`, by the names of situations."""
+        tables = Tables()
+        tables.of(()).update({key.to_name(): row for key, row in self._rows.items()})
+        return tables.to_json()
 
-    @classmethod
-    def from_json(cls, content: Iterable[Any]) -> "OutcomeTotals":
-        """Read what `to_json` wrote.
-
-        Raises ValueError where the columns of a table differ in length.
-        """
-        totals = cls()
-        for table in content:
-            names = table["names"]
-            rows = unpacked_rows(table, len(names), len(table["limbs"]))
-            totals.add_rows(zip(names, rows, strict=True))
-        return totals
-
-    def add_rows(self, rows: Iterable[tuple[str, list[int]]]) -> None:
-        """Count rows by the names of their situations, see `Situation.to_name`."""
-        for name, row in rows:
-            self._rows.add(Situation.from_name(name), row)
-
-
-def _number(name: str) -> str:
-    """The number of a name: the same in every shard, and no more of them than `_NAMES`."""
-    return str(zlib.crc32(name.encode()) % _NAMES)
+    def add_json(self, content: Any) -> None:
+        """Add what `to_json` wrote."""
+        self._saved.add_json(content)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.answers import MOST, Answer, answer_of
 from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
-from transexplain.analysis.groups.intervals import Interval, Rate, Share, squares
+from transexplain.analysis.groups.intervals import Interval, ItemRate, Share, squares
 from transexplain.analysis.groups.measures import (
     Comparison,
     Measure,
@@ -30,7 +30,7 @@ MIN_ENTITIES = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mean:
+class OutcomeMean:
     """A mean over items, with its 95 % interval."""
 
     value: float
@@ -38,16 +38,18 @@ class Mean:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class OutcomeSide:
     """The answers to the items on one side of a comparison, for one answer."""
 
-    selected: Rate  #: predicted to have the answer
-    probability: Mean | None  #: of the answer; None: not known (imported without logits)
-    labelled: Rate | None  #: labelled with the answer; None: no item has a label
-    error: Rate | None  #: predicted otherwise than labelled; of several labels in this one
-    true_positive: Rate | None  #: of those labelled with it, selected; None: none is labelled so
-    false_positive: Rate | None  #: of those labelled otherwise, selected
-    precision: Rate | None  #: of those selected, labelled with it; None: none is selected
+    selected: ItemRate  #: predicted to have the answer
+    probability: OutcomeMean | None  #: of the answer; None: not known (imported without logits)
+    labelled: ItemRate | None  #: labelled with the answer; None: no item has a label
+    error: ItemRate | None  #: predicted otherwise than labelled; of several labels in this one
+    true_positive: (
+        ItemRate | None
+    )  #: of those labelled with it, selected; None: none is labelled so
+    false_positive: ItemRate | None  #: of those labelled otherwise, selected
+    precision: ItemRate | None  #: of those selected, labelled with it; None: none is selected
     calibration: float | None  #: mean probability minus the share so labelled, over labelled items
 
 
@@ -59,8 +61,8 @@ class Outcome:
     reference: str
     prediction: str
     stratum: str  #: value of the slice; "": all items
-    own: Side
-    other: Side
+    own: OutcomeSide
+    other: OutcomeSide
     difference: float  #: of the rates of the prediction
     impact_ratio: float | None  #: the group's rate over the reference's; None: that is 0
     favourable: bool  #: the prediction is declared favourable, so that the ratio is judged
@@ -122,8 +124,7 @@ def outcome_table(
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class _Prediction:
+class _Prediction(NamedTuple):
     """A prediction whose rates are compared."""
 
     place: int | None  #: of its probability among those that were measured
@@ -282,7 +283,7 @@ class _Rows:
         between = squares(apart, name) - (1.0 - each / max(number, 1)) * meeting
         return number, between * number * (number - 1) / max(number - each, 1.0) ** 2
 
-    def mean(self, number: int) -> Mean | None:
+    def mean(self, number: int) -> OutcomeMean | None:
         """The mean probability of an answer, its interval over clusters."""
         known = self.where(self.table.measured > 0)
         measured = self.table.measured[known.places].astype(np.float64)
@@ -298,9 +299,9 @@ class _Rows:
         squares += sum((total - mean * items) ** 2 for items, total, _ in sums.values())
         number_of = alone[0] + len(sums)
         if number_of < 2:
-            return Mean(value=mean, interval=(0.0, 1.0))
+            return OutcomeMean(value=mean, interval=(0.0, 1.0))
         half = 1.96 * math.sqrt(max(squares, 0.0) * number_of / (number_of - 1)) / count
-        return Mean(value=mean, interval=(max(mean - half, 0.0), min(mean + half, 1.0)))
+        return OutcomeMean(value=mean, interval=(max(mean - half, 0.0), min(mean + half, 1.0)))
 
     def _by_cluster(self, *columns: _Numbers) -> tuple[list[str], _Numbers]:
         """The clusters in order of appearance, and each column's sums over them (columns, C).
@@ -384,8 +385,7 @@ class _Sides:
             yield impact_ratio(least, mine.selected, other.selected, MIN_ITEMS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shares:
+class _Shares(NamedTuple):
     """The shares of one side for one prediction."""
 
     selected: Share
@@ -395,11 +395,11 @@ class _Shares:
     false_positive: Share | None
     precision: Share | None
 
-    def side(self, rows: _Rows, place: int | None, answer: Answer) -> Side:
+    def side(self, rows: _Rows, place: int | None, answer: Answer) -> OutcomeSide:
         """As a report shows them, with the probability at this place of those measured."""
         labelled = rows.where(~rows.table.label.isin([""]))
         mean = labelled.mean(place) if place is not None else None
-        return Side(
+        return OutcomeSide(
             selected=self.selected.rate(),
             probability=rows.mean(place) if place is not None else None,
             labelled=_rate(self.labelled),
@@ -431,5 +431,5 @@ def _shares(rows: _Rows, answer: Answer, selects: Callable[[str], bool]) -> _Sha
     )
 
 
-def _rate(share: Share | None) -> Rate | None:
+def _rate(share: Share | None) -> ItemRate | None:
     return share.rate() if share else None

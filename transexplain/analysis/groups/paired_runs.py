@@ -5,12 +5,12 @@ The unit of analysis is the entity, as in `group_table`.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.group_table import Rules, group_table
-from transexplain.analysis.groups.intervals import MIN_ENTITIES, Estimate, one_sample
+from transexplain.analysis.groups.intervals import MIN_ENTITIES, one_sample
 from transexplain.analysis.groups.resampling import sign_flip_p
 from transexplain.analysis.groups.verdict_rules import ALPHA, adjusted, judge
 from transexplain.types.findings import GroupStatistic, Verdict
@@ -123,7 +123,7 @@ def _shift(
     row: GroupStatistic, means: _Means, p: tuple[float | None, float | None], rules: Rules
 ) -> GroupShift:
     before, after, changes = means
-    estimate = _estimate(changes)
+    estimate = one_sample(changes) if len(changes) >= MIN_ENTITIES else None
     judged = judge(estimate, p[1], rules.practical)
     notes = [row.note] if row.note else []
     if p[0] is not None and 2.0 ** (1 - len(changes)) > ALPHA:
@@ -155,22 +155,13 @@ def _shift(
     )
 
 
-def _estimate(changes: Sequence[float]) -> Estimate | None:
-    """The mean change with Student's error; None below `MIN_ENTITIES`."""
-    return one_sample(changes) if len(changes) >= MIN_ENTITIES else None
-
-
 def _entity_means(totals: EntityTotals) -> Mapping[_Key, Sequence[float]]:
     means: dict[_Key, list[float]] = {}
-    for key, mean in _means(totals):
-        means.setdefault(key, []).append(mean)
-    return means
-
-
-def _means(totals: EntityTotals) -> Iterator[tuple[_Key, float]]:
     for stratum in totals.strata:
         for row in totals.rows([stratum]):
-            yield (stratum.target, stratum.class_name, row.group), row.mean
+            key = stratum.target, stratum.class_name, row.group
+            means.setdefault(key, []).append(row.mean)
+    return means
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -5,26 +5,27 @@ its entity) is only known when the run is over. Rows are sorted, so that shards 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from transexplain.analysis.groups.entity_totals import DocumentSums, EntityRow
+from transexplain.analysis.groups.exact_totals import Count, Finite, Totals
 from transexplain.analysis.groups.intervals import Estimate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Agreement:
+class MethodAgreement:
     """The agreement of the two methods on one item, for one explained class."""
 
     item_id: str
     target: str
     class_name: str
-    correlation: float | None  #: Spearman's over its own positions; None: too few values differ
-    error: float | None  #: L2 norm of cheap - exact over that of exact; None: exact is 0
-    cheap: float  #: sum over its own positions, in logits
-    exact: float
+    correlation: Finite | None  #: Spearman's over its own positions; None: too few values differ
+    error: Finite | None  #: L2 norm of cheap - exact over that of exact; None: exact is 0
+    cheap: Finite  #: sum over its own positions, in logits
+    exact: Finite
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,45 +40,22 @@ class PairedMentions:
     slice: str
     group: str
     entity: str
-    mentions: int
-    cheap: float  #: sum over these mentions, in logits
-    exact: float
-
-
-def _by_item(agreement: Agreement) -> tuple[object, ...]:
-    last = (
-        str(agreement.correlation),
-        str(agreement.error),
-    )  # either may be None, which has no order
-    return (
-        agreement.target,
-        agreement.class_name,
-        agreement.item_id,
-        agreement.cheap,
-        agreement.exact,
-        *last,
-    )
+    mentions: Count
+    cheap: Finite  #: sum over these mentions, in logits
+    exact: Finite
 
 
 _BY_MENTION = attrgetter("target", "class_name", "item_id", "group", "entity", "cheap", "exact")
 
 
 @dataclass(slots=True)
-class ExactSample:
+class ExactSample(Totals):
     """The exact sample of one shard, or of shards merged into it; lists are in any order."""
 
-    items: int = 0  #: explained by both
-    failed: int = 0  #: sampled and explained by the cheap method, but not by the exact one
-    agreements: list[Agreement] = field(default_factory=list)
+    items: Count = 0  #: explained by both
+    failed: Count = 0  #: sampled and explained by the cheap method, but not by the exact one
+    agreements: list[MethodAgreement] = field(default_factory=list)
     mentions: list[PairedMentions] = field(default_factory=list)
-
-    def merge(self, other: "ExactSample") -> "ExactSample":
-        """Add what `other` holds to this, and return this."""
-        self.items += other.items
-        self.failed += other.failed
-        self.agreements += other.agreements
-        self.mentions += other.mentions
-        return self
 
     def by_class(self) -> dict[tuple[str, str], list[PairedMentions]]:
         """The mentions of each (target, class), sorted by these and by item."""
@@ -85,29 +63,6 @@ class ExactSample:
         for mention in sorted(self.mentions, key=_BY_MENTION):
             by_class.setdefault((mention.target, mention.class_name), []).append(mention)
         return by_class
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values; equal samples give equal JSON."""
-        return {
-            "items": self.items,
-            "failed": self.failed,
-            "agreements": _rows(self.agreements, _by_item),
-            "mentions": _rows(self.mentions, _BY_MENTION),
-        }
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "ExactSample":
-        """Read what `to_json` wrote."""
-        return cls(
-            items=content["items"],
-            failed=content["failed"],
-            agreements=[Agreement(**row) for row in content["agreements"]],
-            mentions=[PairedMentions(**row) for row in content["mentions"]],
-        )
-
-
-def _rows(rows: Iterable[Any], key: Callable[[Any], Any]) -> list[dict[str, Any]]:
-    return [asdict(row) for row in sorted(rows, key=key)]
 
 
 #: sampled items that mention a group; with fewer the spread of the corrections is not known
@@ -213,7 +168,9 @@ def corrected(
         plain = tuned(rows, weights)
         mean = sampled(rows, weights, fraction, scale=plain)
         return Corrected(scale=plain, found=mean, exact=exact)
-    unseen = _unseen(rows, members, weights, exact)
+    # the variance, at lambda 1, of errors of the cheap method that the sample is too small to show
+    squares = math.fsum(u * u for u in exact.influences.values())
+    unseen = UNSEEN * FAR**2 * squares / exact.items + _missing(rows, members, weights)
     scale = tuned(rows, weights, unseen)
     mean = sampled(rows, weights, fraction, scale=scale)
     mean = replace(mean, unseen=scale * scale * unseen)
@@ -222,16 +179,6 @@ def corrected(
     optimistic = sampled(rows, weights, fraction, scale=tuned(rows, weights))
     uneven = optimistic.variance <= WORTH**2 * exact.variance
     return Corrected(scale=0.0, found=exact, exact=exact, reason=UNEVEN if uneven else UNRELATED)
-
-
-def _unseen(
-    rows: Sequence[PairedMentions], members: Sequence[EntityRow], weights: Weights, exact: Sampled
-) -> float:
-    """The variance of errors of the cheap method that the sample is too small to show, at lambda
-    1.
-    """
-    squares = math.fsum(u * u for u in exact.influences.values())
-    return UNSEEN * FAR**2 * squares / exact.items + _missing(rows, members, weights)
 
 
 def _missing(

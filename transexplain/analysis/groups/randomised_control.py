@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals
+from transexplain.analysis.groups.exact_totals import Count, Totals
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, group_table, table_of
 from transexplain.analysis.groups.intervals import MIN_ENTITIES, Interval
@@ -24,8 +25,7 @@ from transexplain.types.findings import GroupStatistic, Verdict
 ByName = Mapping[tuple[str, str], EntityRow]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class Ratio(NamedTuple):
     """One difference over another."""
 
     ratio: float
@@ -44,7 +44,7 @@ def ratio_of(
 
     None where a side has fewer than two entities, or the audited model no difference at all.
     """
-    sides = [_Side(left, draws), _Side(right, draws)]
+    sides = [_DrawnSide(left, draws), _DrawnSide(right, draws)]
     if min(len(side.mentions) for side in sides) < 2:
         return None
     real = sides[0].real - sides[1].real
@@ -55,7 +55,7 @@ def ratio_of(
     return Ratio(ratio=random / real, interval=parts.fieller(random, real))
 
 
-class _Side:
+class _DrawnSide:
     """The entities of one side: mentions, and sums of shares by the audited model and each draw."""
 
     def __init__(self, rows: Iterable[EntityRow], draws: Sequence[ByName]) -> None:
@@ -97,7 +97,7 @@ class _Side:
 class _Parts:
     """Variances of both differences and their covariance, with the freedom of the interval."""
 
-    def __init__(self, sides: Sequence[_Side], draws: int) -> None:
+    def __init__(self, sides: Sequence[_DrawnSide], draws: int) -> None:
         real: dict[str, list[float]] = {}
         random: dict[tuple[str, int], list[float]] = {}
         for side, sign in zip(sides, (1.0, -1.0), strict=True):
@@ -157,11 +157,11 @@ Shown = Literal["material", "small", "unknown"]
 
 
 @dataclass(slots=True)
-class RandomisedTotals:
+class RandomisedTotals(Totals):
     """Totals of every entity over the sampled items, by the audited and the randomised models."""
 
-    items: int = 0  #: explained by both
-    failed: int = 0  #: sampled, but the randomised model could not be explained on them
+    items: Count = 0  #: explained by both
+    failed: Count = 0  #: sampled, but the randomised model could not be explained on them
     real: EntityTotals = field(default_factory=EntityTotals)
     draws: list[EntityTotals] = field(default_factory=list)  #: of the weights: each its own items
 
@@ -178,39 +178,6 @@ class RandomisedTotals:
         while len(self.draws) <= number:
             self.draws.append(EntityTotals())
         return self.draws[number]
-
-    def merge(self, other: "RandomisedTotals") -> "RandomisedTotals":
-        """Add the totals of `other` to these, and return these."""
-        self.items += other.items
-        self.failed += other.failed
-        self.real.merge(other.real)
-        for number, draw in enumerate(other.draws):
-            self.of_draw(number).merge(draw)
-        return self
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values; equal totals give equal JSON."""
-        draws = [draw.to_json() for draw in self.draws] or [[]]
-        while len(draws) > 1 and not draws[-1]:
-            draws.pop()
-        content = {
-            "items": self.items,
-            "failed": self.failed,
-            "real": self.real.to_json(),
-            "randomised": draws[0],
-        }
-        return {**content, "further": draws[1:]} if draws[1:] else content
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "RandomisedTotals":
-        """Read what `to_json` wrote, also when there was one draw."""
-        draws = [content["randomised"], *content.get("further", ())]
-        return cls(
-            items=content["items"],
-            failed=content["failed"],
-            real=EntityTotals.from_json(content["real"]),
-            draws=[EntityTotals.from_json(draw) for draw in draws],
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.exact_totals import Counts, exact_sums, numbered
+from transexplain.analysis.groups.exact_totals import Counts, Totals, exact_sums, numbered
 from transexplain.data.item_clusters import MOST
 from transexplain.randomness import keyed_number
 from transexplain.types.graphs import is_named
@@ -216,10 +216,10 @@ _ALL = 2**64
 
 
 @dataclass(slots=True)
-class TextRepeats:
+class TextRepeats(Totals):
     """The texts that were drawn in one shard, or in the shards merged into it."""
 
-    below: int  #: hashes that are drawn, of 2**64
+    below: int = 0  #: hashes that are drawn, of 2**64
     texts: Counts[int] = field(default_factory=Counts)  #: hash -> items of this text
 
     @classmethod
@@ -241,11 +241,6 @@ class TextRepeats:
         if number < self.below:
             self.texts.add(number)
 
-    def merge(self, other: Self) -> Self:
-        """Add what `other` holds, which is of the same dataset, and return this."""
-        self.texts.merge(other.texts)
-        return self
-
     @property
     def drawn(self) -> int:
         """Items whose text was drawn."""
@@ -257,14 +252,10 @@ class TextRepeats:
         return sum(count for count in self.texts.values() if count > 1)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values; equal totals give equal JSON."""
-        return {
-            "below": str(self.below),
-            "texts": [list(pair) for pair in sorted(self.texts.items())],
-        }
+        """The totals as JSON values."""
+        return {"below": str(self.below), "texts": self.texts.to_json()}
 
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """Read what `to_json` wrote."""
-        texts = Counts({int(number): int(count) for number, count in content["texts"]})
-        return cls(below=int(content["below"]), texts=texts)
+    def add_json(self, content: Mapping[str, Any]) -> None:
+        """Add what `to_json` wrote, which is of the same dataset."""
+        self.below = int(content["below"])
+        self.texts.add_json(content["texts"])

@@ -20,7 +20,7 @@ _SPELLINGS = str.maketrans(
 )
 
 
-class Piece(NamedTuple):
+class WordPiece(NamedTuple):
     """One word or one symbol of a text."""
 
     key: str  #: composed, case-folded, with plain apostrophes and hyphens
@@ -30,19 +30,27 @@ class Piece(NamedTuple):
     spaced: bool  #: white space stands before it
 
 
-def pieces(text: str, *, folded: bool = False) -> list[Piece]:
+def pieces(text: str, *, folded: bool = False) -> list[WordPiece]:
     """The pieces of `text` in reading order; offsets count the characters of `text` itself.
 
     `folded`: keys have no accents, and letters of one width (`Jos\u00e9` and `jose`).
     """
     if text.isascii():
-        return _ascii_pieces(text)
-    pieces: list[Piece] = []
+        words: list[WordPiece] = []
+        small, before, new = text.lower(), 0, tuple.__new__  # a named tuple's own is slower
+        for match in _ASCII.finditer(text):
+            start, end = match.span()
+            key, surface = small[start:end], text[start:end]
+            capitals = _NONE if key == surface else _capitals(surface, key)
+            words.append(new(WordPiece, (key, capitals, start, end, start > before)))
+            before = end
+        return words
+    pieces: list[WordPiece] = []
     before = 0
     for match in _pattern().finditer(text):
         key, capitals = _fold(match.group(), folded=folded)
         start, end = match.span()
-        pieces.append(Piece(key, capitals, start, end, start > before))
+        pieces.append(WordPiece(key, capitals, start, end, start > before))
         before = end
     return pieces
 
@@ -55,19 +63,6 @@ def exact_key(word: str) -> str:
 def folded_key(word: str) -> str:
     """As `exact_key`, whatever the accents and the width of its letters."""
     return " ".join(piece.key for piece in pieces(word, folded=True))
-
-
-def _ascii_pieces(text: str) -> list[Piece]:
-    """`pieces` of a text of plain letters, at a fraction of the time."""
-    words: list[Piece] = []
-    small, before, new = text.lower(), 0, tuple.__new__  # a named tuple's own is slower
-    for match in _ASCII.finditer(text):
-        start, end = match.span()
-        key, surface = small[start:end], text[start:end]
-        capitals = _NONE if key == surface else _capitals(surface, key)
-        words.append(new(Piece, (key, capitals, start, end, start > before)))
-        before = end
-    return words
 
 
 _NONE: frozenset[int] = frozenset()

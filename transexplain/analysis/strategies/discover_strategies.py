@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +49,14 @@ class Sample:
         """(N, D) what is clustered, Euclidean."""
         if self.grids is not None:
             return self.grids.reshape(len(self.grids), -1)
-        return _reduced(normalize(self.bags))
+        # leading directions (latent semantic analysis), again of length 1: neighbours in tens of
+        # thousands of word types are mostly chance (Beyer et al. 1999)
+        unit = normalize(self.bags)
+        axes = min(AXES, *(side - 1 for side in unit.shape))
+        if axes < 2:
+            return np.asarray(unit.toarray())
+        left, sizes, _ = randomized_svd(unit, axes, n_iter=8, random_state=0)
+        return np.asarray(normalize(left * sizes))
 
 
 def gather(attributions: Iterable[Attribution]) -> Sample:
@@ -105,18 +113,6 @@ def _bags(texts: Sequence[dict[str, float]], words: Sequence[str]) -> csr_array:
     return csr_array((values, columns, starts), shape=(len(texts), len(words)))
 
 
-def _reduced(unit: csr_array) -> _Floats:
-    """Rows of length 1 in their leading directions (latent semantic analysis), again of length 1.
-
-    Neighbours in tens of thousands of word types are mostly chance (Beyer et al. 1999).
-    """
-    axes = min(AXES, *(side - 1 for side in unit.shape))
-    if axes < 2:
-        return np.asarray(unit.toarray())
-    left, sizes, _ = randomized_svd(unit, axes, n_iter=8, random_state=0)
-    return np.asarray(normalize(left * sizes))
-
-
 @dataclass(slots=True)
 class ClassSample:
     """A seeded sample of each class's items, taken in one pass over a run.
@@ -156,8 +152,7 @@ STABLE = 0.3  #: stability below which a split is specific to these items
 _Labels = NDArray[np.intp]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Reading:
+class ClassClusters(NamedTuple):
     """One class, clustered but not judged: that needs the other classes."""
 
     found: ClassStrategies
@@ -166,7 +161,7 @@ class Reading:
     vocabulary: shortcuts.Vocabulary | None  #: of texts
 
 
-def read(sample: Sample, target: str, class_name: str, items: int, seed: int) -> Reading:
+def read(sample: Sample, target: str, class_name: str, items: int, seed: int) -> ClassClusters:
     """Cluster the sampled explanations of one class; fewer than `FEWEST` are left alone."""
     points = sample.points()
     class_strategies = ClassStrategies(
@@ -190,7 +185,7 @@ def read(sample: Sample, target: str, class_name: str, items: int, seed: int) ->
         )
     grids = sample.grids
     shares = shortcuts.shares(grids) if grids is not None else np.zeros((len(points), 0))
-    return Reading(
+    return ClassClusters(
         found=class_strategies,
         shares=tuple(shares[labels == number] for number in range(int(labels.max()) + 1)),
         shape=(0, 0) if grids is None else (grids.shape[1], grids.shape[2]),
@@ -258,7 +253,7 @@ def _mean(grids: _Floats) -> Grid:
     return tuple(tuple(map(float, row)) for row in grids.mean(axis=0))
 
 
-def judged(reading: Reading, others: Sequence[Reading], seed: int) -> ClassStrategies:
+def judged(reading: ClassClusters, others: Sequence[ClassClusters], seed: int) -> ClassStrategies:
     """The class with its evidence judged: each cluster against all other items looked at.
 
     Not against its own class alone: several clusters, or all of a class, may share a shortcut.
@@ -274,7 +269,7 @@ def judged(reading: Reading, others: Sequence[Reading], seed: int) -> ClassStrat
 
 
 def _regions(
-    reading: Reading, others: Sequence[Reading], seed: int
+    reading: ClassClusters, others: Sequence[ClassClusters], seed: int
 ) -> list[tuple[RegionEvidence, ...]]:
     # pictures of another grid have other regions
     same = [share for other in others if other.shape == reading.shape for share in other.shares]
@@ -285,7 +280,9 @@ def _regions(
     return shortcuts.evidence(reading.shape, list(reading.shares), outside, seed)
 
 
-def _words(reading: Reading, others: Sequence[Reading]) -> list[tuple[WordEvidence, ...]]:
+def _words(
+    reading: ClassClusters, others: Sequence[ClassClusters]
+) -> list[tuple[WordEvidence, ...]]:
     if reading.vocabulary is None:
         return [()] * len(reading.found.clusters)
     rest = [other.vocabulary for other in others if other.vocabulary is not None]
@@ -328,7 +325,14 @@ def discover(
         raise ConfigurationError(f"a sample of {sample} cannot be clustered; give {FEWEST} or more")
     run = runs.get(db, run_id)
     refuse_damaged(db, run.id)
-    _check_words(run)
+    privacy = run.plan.privacy
+    wordless = privacy is not None and privacy.store_text == "none"
+    if wordless and run.plan.dataset.modality == "text":
+        raise ConfigurationError(
+            f"run {run.id} was made with store_text: none, so its words, which strategies are "
+            "made of, are not stored. Run the audit again with store_text: hashed, which "
+            "distinguishes words without keeping them"
+        )
     chosen = _target(run, target)
     draw = ClassSample(sample, seed)
     draw.add_all(results.iter_explained(db, run.id, target=chosen))
@@ -348,17 +352,6 @@ def discover(
         classes=tuple(classes),
         omitted=len(draw.counts) - len(names),
     )
-
-
-def _check_words(run: AuditRun) -> None:
-    privacy = run.plan.privacy
-    wordless = privacy is not None and privacy.store_text == "none"
-    if wordless and run.plan.dataset.modality == "text":
-        raise ConfigurationError(
-            f"run {run.id} was made with store_text: none, so its words, which strategies are "
-            "made of, are not stored. Run the audit again with store_text: hashed, which "
-            "distinguishes words without keeping them"
-        )
 
 
 def _target(run: AuditRun, target: str | None) -> str:
@@ -389,7 +382,9 @@ def _names(run: AuditRun, draw: ClassSample, target: str, class_name: str | None
     return kept if class_name is None or class_name in kept else [*kept[:-1], class_name]
 
 
-def _read(db: Database, run_id: str, target: str, class_name: str, draw: ClassSample) -> Reading:
+def _read(
+    db: Database, run_id: str, target: str, class_name: str, draw: ClassSample
+) -> ClassClusters:
     attributions = results.iter_attributions(
         db, run_id, item_ids=draw.of(class_name), target=target
     )

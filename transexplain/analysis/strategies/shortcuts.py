@@ -2,6 +2,7 @@
 it apart from all other items.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -115,7 +116,7 @@ _Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class GridRegion:
     """Some neighbouring cells of a grid."""
 
     name: str
@@ -124,7 +125,7 @@ class Region:
     area: float  #: share of the grid
 
 
-def regions(rows: int, cols: int) -> tuple[Region, ...]:
+def regions(rows: int, cols: int) -> tuple[GridRegion, ...]:
     """Four corners, a quarter of each side long, and four borders, an eighth of a side wide."""
     if min(rows, cols) < _CELLS:
         return ()
@@ -135,14 +136,14 @@ def regions(rows: int, cols: int) -> tuple[Region, ...]:
     left, right = slice(0, wide), slice(cols - wide, cols)
     corner = tall * wide / (rows * cols)
     return (
-        Region("top left corner", top, left, corner),
-        Region("top right corner", top, right, corner),
-        Region("bottom left corner", bottom, left, corner),
-        Region("bottom right corner", bottom, right, corner),
-        Region("top border", slice(0, thick), whole, thick / rows),
-        Region("bottom border", slice(rows - thick, rows), whole, thick / rows),
-        Region("left border", whole, slice(0, broad), broad / cols),
-        Region("right border", whole, slice(cols - broad, cols), broad / cols),
+        GridRegion("top left corner", top, left, corner),
+        GridRegion("top right corner", top, right, corner),
+        GridRegion("bottom left corner", bottom, left, corner),
+        GridRegion("bottom right corner", bottom, right, corner),
+        GridRegion("top border", slice(0, thick), whole, thick / rows),
+        GridRegion("bottom border", slice(rows - thick, rows), whole, thick / rows),
+        GridRegion("left border", whole, slice(0, broad), broad / cols),
+        GridRegion("right border", whole, slice(cols - broad, cols), broad / cols),
     )
 
 
@@ -177,34 +178,24 @@ def evidence(
     tested = []
     for number, (inside, rest) in enumerate(zip(members, others, strict=True)):
         row = flat[number * len(kinds) : (number + 1) * len(kinds)]
-        tested.append(
-            tuple(
-                _tested_region(
-                    RegionEvidence(
-                        region=kind.name,
-                        area=kind.area,
-                        share=float(inside[:, place].mean()),
-                        elsewhere=float(rest[:, place].mean()) if len(rest) else None,
-                        adjusted_p=row[place],
-                        stands_out=False,
-                    ),
-                    len(inside),
+        evidence_here = []
+        for place, (kind, p) in enumerate(zip(kinds, row, strict=True)):
+            share = float(inside[:, place].mean())
+            elsewhere = float(rest[:, place].mean()) if len(rest) else None
+            large = max(LARGE, TIMES_AREA * kind.area, TIMES_ELSEWHERE * (elsewhere or 0.0))
+            known = len(inside) >= FEWEST and p is not None and elsewhere is not None
+            evidence_here.append(
+                RegionEvidence(
+                    region=kind.name,
+                    area=kind.area,
+                    share=share,
+                    elsewhere=elsewhere,
+                    adjusted_p=p,
+                    stands_out=known and (p or 0.0) <= LEVEL and share >= large,
                 )
-                for place, kind in enumerate(kinds)
             )
-        )
+        tested.append(tuple(evidence_here))
     return tested
-
-
-def _tested_region(region: RegionEvidence, size: int) -> RegionEvidence:
-    out = (
-        size >= FEWEST
-        and region.adjusted_p is not None
-        and region.elsewhere is not None
-        and region.adjusted_p <= LEVEL
-        and region.share >= max(LARGE, TIMES_AREA * region.area, TIMES_ELSEWHERE * region.elsewhere)
-    )
-    return replace(region, stands_out=out)
 
 
 def _p_values(inside: _Floats, rest: _Floats, rng: np.random.Generator) -> list[float | None]:
@@ -230,23 +221,21 @@ class Vocabulary:
     """In how many of a class's sampled texts each word type is."""
 
     texts: int
-    documents: dict[str, int]
+    documents: Counter[str]
 
 
 def vocabulary(bags: csr_array, words: Sequence[str]) -> Vocabulary:
     """Counts of the texts that hold each word type."""
     counts = np.diff(bags.tocsc().indptr)
-    return Vocabulary(
-        texts=bags.shape[0], documents=dict(zip(words, map(int, counts), strict=True))
-    )
+    documents = Counter(dict(zip(words, map(int, counts), strict=True)))
+    return Vocabulary(texts=bags.shape[0], documents=documents)
 
 
 def merged(parts: Sequence[Vocabulary]) -> Vocabulary:
     """The counts of several classes together."""
-    documents: dict[str, int] = {}
+    documents: Counter[str] = Counter()
     for part in parts:
-        for word, count in part.documents.items():
-            documents[word] = documents.get(word, 0) + count
+        documents.update(part.documents)
     return Vocabulary(texts=sum(part.texts for part in parts), documents=documents)
 
 
@@ -254,26 +243,26 @@ def heaviest(
     bags: csr_array, words: Sequence[str], labels: NDArray[np.intp], count: int
 ) -> list[list[WordEvidence]]:
     """Of each cluster the word types with most positive relevance, not judged yet."""
-    return [_heaviest(bags[np.flatnonzero(labels == number)], words) for number in range(count)]
-
-
-def _heaviest(bags: csr_array, words: Sequence[str]) -> list[WordEvidence]:
-    sums = np.asarray(bags.maximum(0.0).sum(axis=0)).ravel()
-    documents = np.diff(bags.tocsc().indptr)
-    total = float(sums.sum())
-    order = np.argsort(-sums, kind="stable")[:LISTED]
-    return [
-        WordEvidence(
-            word=words[place],
-            share=float(sums[place]) / total,
-            documents=int(documents[place]),
-            corpus_share=0.0,
-            adjusted_p=None,
-            stands_out=False,
+    listed = []
+    for number in range(count):
+        own = bags[np.flatnonzero(labels == number)]
+        sums = np.asarray(own.maximum(0.0).sum(axis=0)).ravel()
+        documents, total = np.diff(own.tocsc().indptr), float(sums.sum())
+        listed.append(
+            [
+                WordEvidence(
+                    word=words[place],
+                    share=float(sums[place]) / total,
+                    documents=int(documents[place]),
+                    corpus_share=0.0,
+                    adjusted_p=None,
+                    stands_out=False,
+                )
+                for place in np.argsort(-sums, kind="stable")[:LISTED]
+                if sums[place] > 0.0
+            ]
         )
-        for place in order
-        if sums[place] > 0.0
-    ]
+    return listed
 
 
 def judged(

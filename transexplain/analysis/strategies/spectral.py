@@ -42,7 +42,10 @@ def cluster(points: _Floats, *, most: int = MOST, seed: int = 0) -> Clustering:
     graph = affinity(points)
     values = eigenvalues(graph, most + 1, seed)
     chance = _by_chance(points, most + 1, seed)
-    count = _count(values, chance)
+    # the largest gap among the first eigenvalues that are smaller than by chance
+    small = values[1:-1] < chance[1:-1]
+    allowed = 1 + int(np.argmin(np.append(small, False)))
+    count = 1 + int(np.argmax(np.diff(values)[:allowed]))
     return Clustering(
         labels=assign(graph, count, seed),
         count=count,
@@ -101,13 +104,6 @@ def ranked(labels: NDArray[np.integer]) -> NDArray[np.intp]:
     places = np.empty(len(order), dtype=np.intp)
     places[order] = np.arange(len(order))
     return places[inverse]
-
-
-def _count(values: _Floats, chance: _Floats) -> int:
-    """The place of the largest gap among the first eigenvalues that are smaller than by chance."""
-    small = values[1:-1] < chance[1:-1]
-    allowed = 1 + int(np.argmin(np.append(small, False)))
-    return 1 + int(np.argmax(np.diff(values)[:allowed]))
 
 
 def _by_chance(points: _Floats, count: int, seed: int) -> _Floats:

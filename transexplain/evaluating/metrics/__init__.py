@@ -20,7 +20,7 @@ _EVERY_CURVE = ("baseline", "over")
 
 
 def metric_facts(metric: str) -> MetricFacts:
-    """Return what is declared about a metric; raises ConfigurationError for an unknown name."""
+    """The row of a metric; raises ConfigurationError for an unknown name."""
     METRICS[metric]
     return TABLE[metric]
 

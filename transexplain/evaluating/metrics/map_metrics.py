@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Bench, Case, Scored, unmeasured
-from transexplain.evaluating.metrics.rationale import Region, centres
+from transexplain.evaluating.metrics.rationale import MarkedRegion, centres
 from transexplain.rank_correlation import rank_similarity
 from transexplain.types.items import Attribution, PatchGrid, own_positions
 
@@ -81,7 +81,7 @@ def pointing_game(case: Case, *, tolerance: float = 0.0) -> Scored:
     grid, evidence = case.attribution.features, case.item.evidence
     if not isinstance(grid, PatchGrid) or evidence is None:
         return unmeasured("no evidence is marked in the picture")
-    region = Region.of(evidence)
+    region = MarkedRegion.of(evidence)
     if not region.share(grid).any():
         return unmeasured("nothing that the model saw of the picture is marked")
     relevance = case.relevance.reshape(grid.rows, grid.cols)
@@ -94,7 +94,7 @@ def pointing_game(case: Case, *, tolerance: float = 0.0) -> Scored:
     return Scored(value=float(np.mean(hits, dtype=np.float64)))
 
 
-def _distance(region: Region, down: float, across: float) -> float:
+def _distance(region: MarkedRegion, down: float, across: float) -> float:
     """From a point to the nearest marked rectangle."""
     rows, cols = np.nonzero(region.inside)
     tall = _outside(down, region.down[rows], region.down[rows + 1])

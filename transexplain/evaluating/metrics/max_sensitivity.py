@@ -1,8 +1,8 @@
 """Max-sensitivity: how much an explanation changes when its input changes very little."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ _NOTHING = "no position has any relevance"
 _NO_WORDS = "the model has no word embedding that could be moved"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Noise:
+class _Noise(NamedTuple):
     samples: int
     radius: float
     seed: int
@@ -52,7 +51,10 @@ def max_sensitivity(
     `radius` standard deviations of the table; a word has the same noise wherever it stands. Raises
     ConfigurationError for parameters out of range.
     """
-    _check(samples, radius)
+    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
+        raise ConfigurationError(f"samples is a whole number of at least 1, not {samples!r}")
+    if isinstance(radius, bool) or not isinstance(radius, int | float) or not radius > 0:
+        raise ConfigurationError(f"radius is a number above 0, not {radius!r}")
     noise = _Noise(samples=samples, radius=radius, seed=seed)
     nearby = _nearby_texts if bench.model.modality == "text" else _nearby_values
     scores = [None if case.relevance.any() else unmeasured(_NOTHING) for case in cases]
@@ -62,13 +64,6 @@ def max_sensitivity(
     for column, row in enumerate(rows):
         scores[row] = _scored(cases[row], [sample[column] for sample in again])
     return [scored for scored in scores if scored is not None]
-
-
-def _check(samples: int, radius: float) -> None:
-    if isinstance(samples, bool) or not isinstance(samples, int) or samples < 1:
-        raise ConfigurationError(f"samples is a whole number of at least 1, not {samples!r}")
-    if isinstance(radius, bool) or not isinstance(radius, int | float) or not radius > 0:
-        raise ConfigurationError(f"radius is a number above 0, not {radius!r}")
 
 
 def _scored(case: Case, again: Sequence[Attribution | str]) -> Scored:

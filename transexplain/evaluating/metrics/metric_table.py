@@ -1,7 +1,8 @@
 """The table of metrics, and what a metric is written with."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -52,370 +53,243 @@ class MetricFacts:
 
 ERASER = "DeYoung et al. 2020"
 CHEFER = "Chefer et al. 2021a, section 4"
-
-
 _ALI = "Ali et al. 2022, section 6.2"
+_ERASER_5 = f"{ERASER}, section 5"
+_CHEFER_1, _CHEFER_2 = f"{CHEFER}, table 1", f"{CHEFER}, table 2"
 _HOU = "Hou and Castanon 2023, section 3.1"
+_HOU_1_2 = f"{_HOU}, tables 1 and 2"
+_PETSIUK = "Petsiuk et al. 2018, section 3.3"
 _PROBABILITY = "probability"
+_ITEMS = "share of items"
 _ACCURACY = "top-1 accuracy on the label"
 _SHOWN, _HIDDEN = "share of positions shown", "share of positions hidden"
 _PIXELS = "share of the picture hidden"
 
+_CURVES = "transexplain.evaluating.metrics.perturbation_curves"
+_MAPS = "transexplain.evaluating.metrics.map_metrics"
+_RATIONALE = "transexplain.evaluating.metrics.rationale"
+_SEGMENTATION = "transexplain.evaluating.metrics.segmentation"
+_OVERLAP = "transexplain.evaluating.metrics.token_overlap"
+_RANDOMISATION = "transexplain.evaluating.metrics.randomisation"
+_SENSITIVITY = "transexplain.evaluating.metrics.max_sensitivity"
+
+
+def _row(
+    place: str, title: str, source: str, better: Better, unit: str, **facts: Any
+) -> MetricFacts:
+    facts = {"kind": "map", **facts}
+    return MetricFacts(place=place, title=title, source=source, better=better, unit=unit, **facts)
+
+
+def _curve(
+    title: str, source: str, better: Better, unit: str, axis: str, **facts: Any
+) -> MetricFacts:
+    return _row(_CURVES, title, source, better, unit, axis=axis, kind="curve", **facts)
+
+
+_of_words = partial(_row, modalities=("text",), needs_evidence=True)
+_of_pixels = partial(_row, modalities=("image",), needs_evidence=True)
+
+
+_ROWS = {
+    "activation": _curve("Activation (AUAC)", _ALI, "higher", _PROBABILITY, _SHOWN),
+    "pruning": _curve("Pruning (AU-MSE)", _ALI, "lower", "squared logits", _HIDDEN),
+    "hiding": _curve("Hiding game", _HOU, "lower", _PROBABILITY, _HIDDEN),
+    "revealing": _curve("Revealing game", _HOU, "higher", _PROBABILITY, _SHOWN),
+    "comprehensiveness": _curve(
+        "Comprehensiveness (AOPC)", f"{ERASER}, Eq. 1", "higher", _PROBABILITY, _HIDDEN
+    ),
+    "sufficiency": _curve("Sufficiency (AOPC)", f"{ERASER}, Eq. 2", "lower", _PROBABILITY, _SHOWN),
+    "positive-perturbation": _curve("Positive perturbation", CHEFER, "lower", _ITEMS, _HIDDEN),
+    "negative-perturbation": _curve("Negative perturbation", CHEFER, "higher", _ITEMS, _HIDDEN),
+    "insertion": _curve(
+        "Insertion", _PETSIUK, "higher", _PROBABILITY, _SHOWN, modalities=("image",)
+    ),
+    "deletion": _curve("Deletion", _PETSIUK, "lower", _PROBABILITY, _HIDDEN, modalities=("image",)),
+    "fidelity": _curve(
+        "Fidelity", "TransExplain, section 4.2, our definition", "higher", _ITEMS, _SHOWN
+    ),
+    "auac": _curve(
+        "Activation of the correct class (AUAC)", _ALI, "higher", _PROBABILITY, _SHOWN, usual=False
+    ),
+    "hiding-accuracy": _curve(
+        "Hiding game by accuracy (AUC)",
+        _HOU_1_2,
+        "lower",
+        _ACCURACY,
+        _HIDDEN,
+        modalities=("text",),
+        usual=False,
+    ),
+    "revealing-accuracy": _curve(
+        "Revealing game by accuracy (AUC)",
+        _HOU_1_2,
+        "higher",
+        _ACCURACY,
+        _SHOWN,
+        modalities=("text",),
+        usual=False,
+    ),
+    "positive-perturbation-accuracy": _curve(
+        "Positive perturbation by accuracy (AUC)",
+        _CHEFER_1,
+        "lower",
+        _ACCURACY,
+        _PIXELS,
+        modalities=("image",),
+        usual=False,
+    ),
+    "negative-perturbation-accuracy": _curve(
+        "Negative perturbation by accuracy (AUC)",
+        _CHEFER_1,
+        "higher",
+        _ACCURACY,
+        _PIXELS,
+        modalities=("image",),
+        usual=False,
+    ),
+}
 CURVES = {
-    "activation": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:activation",
-        title="Activation (AUAC)",
-        source=_ALI,
-        kind="curve",
-        better="higher",
-        unit=_PROBABILITY,
-        axis=_SHOWN,
-    ),
-    "pruning": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:pruning",
-        title="Pruning (AU-MSE)",
-        source=_ALI,
-        kind="curve",
-        better="lower",
-        unit="squared logits",
-        axis=_HIDDEN,
-    ),
-    "hiding": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:hiding",
-        title="Hiding game",
-        source=_HOU,
-        kind="curve",
-        better="lower",
-        unit=_PROBABILITY,
-        axis=_HIDDEN,
-    ),
-    "revealing": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:revealing",
-        title="Revealing game",
-        source=_HOU,
-        kind="curve",
-        better="higher",
-        unit=_PROBABILITY,
-        axis=_SHOWN,
-    ),
-    "comprehensiveness": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:comprehensiveness",
-        title="Comprehensiveness (AOPC)",
-        source=f"{ERASER}, Eq. 1",
-        kind="curve",
-        better="higher",
-        unit=_PROBABILITY,
-        axis=_HIDDEN,
-    ),
-    "sufficiency": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:sufficiency",
-        title="Sufficiency (AOPC)",
-        source=f"{ERASER}, Eq. 2",
-        kind="curve",
-        better="lower",
-        unit=_PROBABILITY,
-        axis=_SHOWN,
-    ),
-    "positive-perturbation": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:positive_perturbation",
-        title="Positive perturbation",
-        source=CHEFER,
-        kind="curve",
-        better="lower",
-        unit="share of items",
-        axis=_HIDDEN,
-    ),
-    "negative-perturbation": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:negative_perturbation",
-        title="Negative perturbation",
-        source=CHEFER,
-        kind="curve",
-        better="higher",
-        unit="share of items",
-        axis=_HIDDEN,
-    ),
-    "insertion": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:insertion",
-        title="Insertion",
-        source="Petsiuk et al. 2018, section 3.3",
-        kind="curve",
-        better="higher",
-        unit=_PROBABILITY,
-        modalities=("image",),
-        axis=_SHOWN,
-    ),
-    "deletion": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:deletion",
-        title="Deletion",
-        source="Petsiuk et al. 2018, section 3.3",
-        kind="curve",
-        better="lower",
-        unit=_PROBABILITY,
-        modalities=("image",),
-        axis=_HIDDEN,
-    ),
-    "fidelity": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:fidelity",
-        title="Fidelity",
-        source="TransExplain, section 4.2, our definition",
-        kind="curve",
-        better="higher",
-        unit="share of items",
-        axis=_SHOWN,
-    ),
-    "auac": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:auac",
-        title="Activation of the correct class (AUAC)",
-        source=_ALI,
-        kind="curve",
-        better="higher",
-        unit=_PROBABILITY,
-        axis=_SHOWN,
-        usual=False,
-    ),
-    "hiding-accuracy": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:hiding_accuracy",
-        title="Hiding game by accuracy (AUC)",
-        source=f"{_HOU}, tables 1 and 2",
-        kind="curve",
-        better="lower",
-        unit=_ACCURACY,
-        modalities=("text",),
-        axis=_HIDDEN,
-        usual=False,
-    ),
-    "revealing-accuracy": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:revealing_accuracy",
-        title="Revealing game by accuracy (AUC)",
-        source=f"{_HOU}, tables 1 and 2",
-        kind="curve",
-        better="higher",
-        unit=_ACCURACY,
-        modalities=("text",),
-        axis=_SHOWN,
-        usual=False,
-    ),
-    "positive-perturbation-accuracy": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:positive_perturbation_accuracy",
-        title="Positive perturbation by accuracy (AUC)",
-        source=f"{CHEFER}, table 1",
-        kind="curve",
-        better="lower",
-        unit=_ACCURACY,
-        modalities=("image",),
-        axis=_PIXELS,
-        usual=False,
-    ),
-    "negative-perturbation-accuracy": MetricFacts(
-        place="transexplain.evaluating.metrics.perturbation_curves:negative_perturbation_accuracy",
-        title="Negative perturbation by accuracy (AUC)",
-        source=f"{CHEFER}, table 1",
-        kind="curve",
-        better="higher",
-        unit=_ACCURACY,
-        modalities=("image",),
-        axis=_PIXELS,
-        usual=False,
-    ),
+    name: replace(facts, place=f"{_CURVES}:{name.replace('-', '_')}")
+    for name, facts in _ROWS.items()
 }
 
 
 MAPS = {
-    "conservation": MetricFacts(
-        place="transexplain.evaluating.metrics.map_metrics:conservation",
-        title="Conservation",
-        source="Ali et al. 2022, section 6.1, figure 3",
-        kind="map",
-        better="lower",
-        unit="share of |logit|",
+    "conservation": _row(
+        f"{_MAPS}:conservation",
+        "Conservation",
+        "Ali et al. 2022, section 6.1, figure 3",
+        "lower",
+        "share of |logit|",
         of_oracle=False,
         pair=("explained logit", "sum of relevance"),
     ),
-    "ledger-gap": MetricFacts(
-        place="transexplain.evaluating.metrics.map_metrics:ledger_gap",
-        title="Gap of the ledger",
-        source="Bach et al. 2015, Eq. 2, with what biases take and rules lose booked",
-        kind="map",
-        better="lower",
-        unit="share of the sum of |terms|",
+    "ledger-gap": _row(
+        f"{_MAPS}:ledger_gap",
+        "Gap of the ledger",
+        "Bach et al. 2015, Eq. 2, with what biases take and rules lose booked",
+        "lower",
+        "share of the sum of |terms|",
         of_oracle=False,
     ),
-    "runtime": MetricFacts(
-        place="transexplain.evaluating.metrics.map_metrics:runtime",
-        title="Runtime",
-        source="Ali et al. 2022, appendix E",
-        kind="map",
-        better="lower",
-        unit="seconds",
+    "runtime": _row(
+        f"{_MAPS}:runtime",
+        "Runtime",
+        "Ali et al. 2022, appendix E",
+        "lower",
+        "seconds",
         of_oracle=False,
         timed=True,
     ),
-    "sparsity": MetricFacts(
-        place="transexplain.evaluating.metrics.map_metrics:sparsity",
-        title="Sparsity",
-        source="Hurley and Rickard 2009; TransExplain, section 4.2, our definition",
-        kind="map",
-        better="neither",
-        unit="Gini index",
+    "sparsity": _row(
+        f"{_MAPS}:sparsity",
+        "Sparsity",
+        "Hurley and Rickard 2009; TransExplain, section 4.2, our definition",
+        "neither",
+        "Gini index",
     ),
-    "token-f1": MetricFacts(
-        place="transexplain.evaluating.metrics.rationale:token_f1",
-        title="Token F1",
-        source="Chefer et al. 2021a, Fig. 4",
-        kind="map",
-        better="higher",
-        unit="F1",
-        modalities=("text",),
-        needs_evidence=True,
+    "token-f1": _of_words(
+        f"{_RATIONALE}:token_f1",
+        "Token F1",
+        "Chefer et al. 2021a, Fig. 4",
+        "higher",
+        "F1",
         axis="tokens taken",
-        points="transexplain.evaluating.metrics.rationale:COUNTS",
+        points=f"{_RATIONALE}:COUNTS",
     ),
-    "rationale-auprc": MetricFacts(
-        place="transexplain.evaluating.metrics.rationale:rationale_auprc",
-        title="Rationale AUPRC",
-        source=f"{ERASER}, section 5",
-        kind="map",
-        better="higher",
-        unit="area",
-        modalities=("text",),
-        needs_evidence=True,
+    "rationale-auprc": _of_words(
+        f"{_RATIONALE}:rationale_auprc", "Rationale AUPRC", _ERASER_5, "higher", "area"
     ),
-    "rationale-iou": MetricFacts(
-        place="transexplain.evaluating.metrics.rationale:rationale_iou",
-        title="Rationale IOU",
-        source=f"{ERASER}, section 5",
-        kind="map",
-        better="higher",
-        unit="IOU of tokens",
-        modalities=("text",),
-        needs_evidence=True,
+    "rationale-iou": _of_words(
+        f"{_RATIONALE}:rationale_iou", "Rationale IOU", _ERASER_5, "higher", "IOU of tokens"
     ),
-    "rationale-iou-f1": MetricFacts(
-        place="transexplain.evaluating.metrics.rationale:rationale_iou_f1",
-        title="Rationale IOU F1",
-        source=f"{ERASER}, section 5",
-        kind="map",
-        better="higher",
-        unit="F1",
-        modalities=("text",),
-        needs_evidence=True,
+    "rationale-iou-f1": _of_words(
+        f"{_RATIONALE}:rationale_iou_f1", "Rationale IOU F1", _ERASER_5, "higher", "F1"
     ),
-    "pixel-accuracy": MetricFacts(
-        place="transexplain.evaluating.metrics.segmentation:pixel_accuracy",
-        title="Pixel accuracy",
-        source=CHEFER,
-        kind="map",
-        better="higher",
-        unit="share of pixels",
-        modalities=("image",),
-        needs_evidence=True,
+    "pixel-accuracy": _of_pixels(
+        f"{_SEGMENTATION}:pixel_accuracy", "Pixel accuracy", CHEFER, "higher", "share of pixels"
     ),
-    "segmentation-ap": MetricFacts(
-        place="transexplain.evaluating.metrics.segmentation:segmentation_ap",
-        title="Segmentation AP",
-        source=CHEFER,
-        kind="map",
-        better="higher",
-        unit="average precision",
-        modalities=("image",),
-        needs_evidence=True,
+    "segmentation-ap": _of_pixels(
+        f"{_SEGMENTATION}:segmentation_ap", "Segmentation AP", CHEFER, "higher", "average precision"
     ),
-    "segmentation-miou": MetricFacts(
-        place="transexplain.evaluating.metrics.segmentation:segmentation_miou",
-        title="Segmentation mIoU",
-        source=CHEFER,
-        kind="map",
-        better="higher",
-        unit="IOU",
-        modalities=("image",),
-        needs_evidence=True,
+    "segmentation-miou": _of_pixels(
+        f"{_SEGMENTATION}:segmentation_miou", "Segmentation mIoU", CHEFER, "higher", "IOU"
     ),
-    "pixel-accuracy-pooled": MetricFacts(
-        place="transexplain.evaluating.metrics.segmentation:pixel_counts",
-        title="Pixel accuracy, pooled",
-        source=f"{CHEFER}, table 2",
-        kind="map",
-        better="higher",
-        unit="share of all pixels",
-        modalities=("image",),
-        needs_evidence=True,
-        corpus="transexplain.evaluating.metrics.segmentation:pooled_accuracy",
+    "pixel-accuracy-pooled": _of_pixels(
+        f"{_SEGMENTATION}:pixel_counts",
+        "Pixel accuracy, pooled",
+        _CHEFER_2,
+        "higher",
+        "share of all pixels",
+        corpus=f"{_SEGMENTATION}:pooled_accuracy",
         usual=False,
     ),
-    "segmentation-miou-pooled": MetricFacts(
-        place="transexplain.evaluating.metrics.segmentation:pixel_counts",
-        title="Segmentation mIoU, pooled",
-        source=f"{CHEFER}, table 2",
-        kind="map",
-        better="higher",
-        unit="IOU",
-        modalities=("image",),
-        needs_evidence=True,
-        corpus="transexplain.evaluating.metrics.segmentation:pooled_miou",
+    "segmentation-miou-pooled": _of_pixels(
+        f"{_SEGMENTATION}:pixel_counts",
+        "Segmentation mIoU, pooled",
+        _CHEFER_2,
+        "higher",
+        "IOU",
+        corpus=f"{_SEGMENTATION}:pooled_miou",
         usual=False,
     ),
-    "segmentation-map": MetricFacts(
-        place="transexplain.evaluating.metrics.segmentation:segmentation_map",
-        title="Segmentation mAP of both sides",
-        source=f"{CHEFER}, table 2",
-        kind="map",
-        better="higher",
-        unit="average precision",
-        modalities=("image",),
-        needs_evidence=True,
+    "segmentation-map": _of_pixels(
+        f"{_SEGMENTATION}:segmentation_map",
+        "Segmentation mAP of both sides",
+        _CHEFER_2,
+        "higher",
+        "average precision",
         usual=False,
     ),
-    "pointing-game": MetricFacts(
-        place="transexplain.evaluating.metrics.map_metrics:pointing_game",
-        title="Pointing game",
-        source="Zhang et al. 2016, section 4.1",
-        kind="map",
-        better="higher",
-        unit="share of items",
-        modalities=("image",),
-        needs_evidence=True,
+    "pointing-game": _of_pixels(
+        f"{_MAPS}:pointing_game",
+        "Pointing game",
+        "Zhang et al. 2016, section 4.1",
+        "higher",
+        _ITEMS,
     ),
-    "token-overlap": MetricFacts(
-        place="transexplain.evaluating.metrics.token_overlap:token_overlap",
-        title="Token overlap between classes",
-        source="Hou and Castanon 2023, section 3.2, as they define it with a reference corpus",
-        kind="map",
-        better="lower",
-        unit="share of words",
+    "token-overlap": _row(
+        f"{_OVERLAP}:token_overlap",
+        "Token overlap between classes",
+        "Hou and Castanon 2023, section 3.2, as they define it with a reference corpus",
+        "lower",
+        "share of words",
         modalities=("text",),
         axis="words listed for each class",
-        points="transexplain.evaluating.metrics.token_overlap:COUNTS",
-        corpus="transexplain.evaluating.metrics.token_overlap:overlap",
+        points=f"{_OVERLAP}:COUNTS",
+        corpus=f"{_OVERLAP}:overlap",
         files=("reference",),
-        planned="transexplain.evaluating.metrics.token_overlap:planned_reference",
+        planned=f"{_OVERLAP}:planned_reference",
     ),
 }
 
+
 MODELS = {
-    "class-sensitivity": MetricFacts(
-        place="transexplain.evaluating.metrics.map_metrics:class_sensitivity_scores",
-        title="Class sensitivity",
-        source="our definition",
+    "class-sensitivity": _row(
+        f"{_MAPS}:class_sensitivity_scores",
+        "Class sensitivity",
+        "our definition",
+        "higher",
+        "(1 - rank correlation) / 2",
         kind="model",
-        better="higher",
-        unit="(1 - rank correlation) / 2",
     ),
-    "randomisation": MetricFacts(
-        place="transexplain.evaluating.metrics.randomisation:randomisation",
-        title="Model parameter randomisation",
-        source="Adebayo et al. 2018, section 3",
-        kind="model",
-        better="lower",
-        unit="rank correlation",
+    "randomisation": _row(
+        f"{_RANDOMISATION}:randomisation",
+        "Model parameter randomisation",
+        "Adebayo et al. 2018, section 3",
+        "lower",
+        "rank correlation",
         axis="layers randomised, from the top",
-    ),
-    "max-sensitivity": MetricFacts(
-        place="transexplain.evaluating.metrics.max_sensitivity:max_sensitivity",
-        title="Max-sensitivity",
-        source="Yeh et al. 2019, Definition 2",
         kind="model",
-        better="lower",
-        unit="share of the norm",
+    ),
+    "max-sensitivity": _row(
+        f"{_SENSITIVITY}:max_sensitivity",
+        "Max-sensitivity",
+        "Yeh et al. 2019, Definition 2",
+        "lower",
+        "share of the norm",
+        kind="model",
     ),
 }
 

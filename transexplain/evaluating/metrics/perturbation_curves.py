@@ -6,6 +6,7 @@ present, and the curve of its answers is reduced to one number. Every protocol o
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -125,16 +126,17 @@ _MEASURES = {
 }
 
 
+_shown = partial(PerturbationCurve, order="most", act="shown")
+_hidden = partial(PerturbationCurve, order="most", act="hidden")
+
+
 def activation(*, steps: int = 10, of: Of = "explained", **where: Any) -> PerturbationCurve:
     """AUAC: from nothing, the most relevant positions come first (Ali et al. 2022, section 6.2).
 
     Area under the probability of the explained class, or with `of="label"` of the label's class,
     the correct one, whatever was explained; higher is better.
     """
-    shares = evenly(steps)
-    return PerturbationCurve(
-        order="most", act="shown", shares=shares, measure="probability", of=of, **where
-    )
+    return _shown(shares=evenly(steps), measure="probability", of=of, **where)
 
 
 def auac(*, steps: int = 10, of: Of = "label", **where: Any) -> PerturbationCurve:
@@ -161,14 +163,7 @@ def hiding(*, shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5), **where: An
 
     Mean probability of the explained class over the shares; lower is better.
     """
-    return PerturbationCurve(
-        order="most",
-        act="hidden",
-        shares=_checked(shares),
-        measure="probability",
-        summary="mean",
-        **where,
-    )
+    return _hidden(shares=_checked(shares), measure="probability", summary="mean", **where)
 
 
 def revealing(*, shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5), **where: Any) -> Any:
@@ -176,14 +171,7 @@ def revealing(*, shares: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5), **where:
 
     Hou and Castanon 2023, section 3.1; mean probability of the explained class over the shares.
     """
-    return PerturbationCurve(
-        order="most",
-        act="shown",
-        shares=_checked(shares),
-        measure="probability",
-        summary="mean",
-        **where,
-    )
+    return _shown(shares=_checked(shares), measure="probability", summary="mean", **where)
 
 
 def hiding_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
@@ -194,9 +182,7 @@ def hiding_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
     attention, where it makes no difference what it is: that is `baseline="remove"`, the default.
     """
     where = {"baseline": "remove", **where}
-    return PerturbationCurve(
-        order="most", act="hidden", shares=evenly(steps), measure="kept", of="label", **where
-    )
+    return _hidden(shares=evenly(steps), measure="kept", of="label", **where)
 
 
 def revealing_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
@@ -205,9 +191,7 @@ def revealing_accuracy(*, steps: int = 10, **where: Any) -> PerturbationCurve:
     As `hiding_accuracy`, from a text of which nothing is attended; higher is better.
     """
     where = {"baseline": "remove", **where}
-    return PerturbationCurve(
-        order="most", act="shown", shares=evenly(steps), measure="kept", of="label", **where
-    )
+    return _shown(shares=evenly(steps), measure="kept", of="label", **where)
 
 
 def comprehensiveness(
@@ -218,14 +202,7 @@ def comprehensiveness(
     Section 5 there: bins of the 1, 5, 10, 20 and 50 % of the tokens with most relevance, and 0,
     where the difference is 0.
     """
-    return PerturbationCurve(
-        order="most",
-        act="hidden",
-        shares=_checked(shares),
-        measure="fall",
-        summary="mean",
-        **where,
-    )
+    return _hidden(shares=_checked(shares), measure="fall", summary="mean", **where)
 
 
 def sufficiency(
@@ -235,14 +212,7 @@ def sufficiency(
 
     At share 0 the rationale is empty, as in the benchmark's own code.
     """
-    return PerturbationCurve(
-        order="most",
-        act="shown",
-        shares=_checked(shares),
-        measure="fall",
-        summary="mean",
-        **where,
-    )
+    return _shown(shares=_checked(shares), measure="fall", summary="mean", **where)
 
 
 def positive_perturbation(*, steps: int = 8, **where: Any) -> PerturbationCurve:
@@ -251,7 +221,7 @@ def positive_perturbation(*, steps: int = 8, **where: Any) -> PerturbationCurve:
     Area under how often the explained class is still predicted; lower is better.
     """
     shares = evenly(steps, 0.1, 0.9)
-    return PerturbationCurve(order="most", act="hidden", shares=shares, measure="kept", **where)
+    return _hidden(shares=shares, measure="kept", **where)
 
 
 def negative_perturbation(*, steps: int = 8, **where: Any) -> PerturbationCurve:
@@ -273,9 +243,7 @@ def positive_perturbation_accuracy(*, steps: int = 8, **where: Any) -> Perturbat
     """
     where = {"baseline": "black", "over": "pixels", **where}
     shares = evenly(steps, 0.1, 0.9)
-    return PerturbationCurve(
-        order="most", act="hidden", shares=shares, measure="kept", of="label", **where
-    )
+    return _hidden(shares=shares, measure="kept", of="label", **where)
 
 
 def negative_perturbation_accuracy(*, steps: int = 8, **where: Any) -> PerturbationCurve:
@@ -297,9 +265,7 @@ def insertion(*, steps: int = 20, **where: Any) -> PerturbationCurve:
     """
     shares = evenly(steps)
     where = {"baseline": "blur", **where}
-    return PerturbationCurve(
-        order="most", act="shown", shares=shares, measure="probability", **where
-    )
+    return _shown(shares=shares, measure="probability", **where)
 
 
 def deletion(*, steps: int = 20, **where: Any) -> PerturbationCurve:
@@ -307,10 +273,7 @@ def deletion(*, steps: int = 20, **where: Any) -> PerturbationCurve:
 
     Petsiuk et al. 2018, section 3.3.
     """
-    shares = evenly(steps)
-    return PerturbationCurve(
-        order="most", act="hidden", shares=shares, measure="probability", **where
-    )
+    return _hidden(shares=evenly(steps), measure="probability", **where)
 
 
 def fidelity(*, share: float = 0.2, **where: Any) -> PerturbationCurve:
@@ -319,14 +282,7 @@ def fidelity(*, share: float = 0.2, **where: Any) -> PerturbationCurve:
     The paper of TransExplain, section 4.2, calls the agreement of the model's decision on the
     explanation with its decision on the input fidelity and gives no formula; this is ours.
     """
-    return PerturbationCurve(
-        order="most",
-        act="shown",
-        shares=_checked((share,)),
-        measure="kept",
-        summary="mean",
-        **where,
-    )
+    return _shown(shares=_checked((share,)), measure="kept", summary="mean", **where)
 
 
 def _checked(shares: Any) -> tuple[float, ...]:

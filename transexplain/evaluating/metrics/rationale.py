@@ -19,7 +19,7 @@ from transexplain.types.items import Attribution, Evidence, PatchGrid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Region:
+class MarkedRegion:
     """What is marked of a picture: rectangles between some rows and columns of lines."""
 
     down: Array  #: (M + 1,) heights of the lines, rising, as shares of the original picture
@@ -27,7 +27,7 @@ class Region:
     inside: Masks  #: (M, N) which rectangles are marked
 
     @classmethod
-    def of(cls, evidence: Evidence) -> "Region":
+    def of(cls, evidence: Evidence) -> "MarkedRegion":
         """The pixels of the mask, or the union of the boxes; without either nothing is marked."""
         if evidence.mask is not None:
             rows, cols = evidence.mask.shape
@@ -91,7 +91,7 @@ def marked(case: Case) -> Array:
     if evidence is None:
         return np.zeros(int(case.own.sum()))
     if isinstance(features, PatchGrid):
-        return Region.of(evidence).share(features).reshape(-1)
+        return MarkedRegion.of(evidence).share(features).reshape(-1)
     return np.asarray(token_spans(case).any(axis=0), dtype=np.float64)
 
 
@@ -194,7 +194,10 @@ def rationale_iou_f1(case: Case, *, share: float = 0.1, threshold: float = 0.5) 
     truth = truth[truth.any(axis=1)]
     if reason := _why_not(truth):
         return unmeasured(reason)
-    passages = _runs(chosen)
+    # (R, P) one row for each run of neighbours
+    begins = chosen & ~np.concatenate([[False], chosen[:-1]])
+    numbers = np.cumsum(begins) * chosen
+    passages = np.asarray(numbers[None] == np.arange(1, begins.sum() + 1)[:, None])
     both = (passages[:, None] & truth[None]).sum(-1)
     either = (passages[:, None] | truth[None]).sum(-1)
     right = int(((both / either).max(axis=1) >= threshold).sum())
@@ -228,13 +231,6 @@ def _chosen(case: Case, share: float) -> Masks:
     count = max(1, round(share * len(relevance)))
     chosen[np.argsort(-relevance, kind="stable")[:count]] = True
     return chosen
-
-
-def _runs(chosen: Masks) -> Masks:
-    """(R, P) one row for each run of neighbours among P positions."""
-    begins = chosen & ~np.concatenate([[False], chosen[:-1]])
-    numbers = np.cumsum(begins) * chosen
-    return np.asarray(numbers[None] == np.arange(1, begins.sum() + 1)[:, None])
 
 
 def _check(name: str, value: float) -> None:

@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score, jaccard_score
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
-from transexplain.evaluating.metrics.rationale import Region
+from transexplain.evaluating.metrics.rationale import MarkedRegion
 from transexplain.types.items import PatchGrid
 
 Interpolation = Literal["bilinear", "nearest"]
@@ -97,7 +97,7 @@ def segmentation_map(
 def pixel_counts(
     case: Case, *, interpolation: Interpolation = "bilinear", pixels: int | None = PIXELS
 ) -> Scored:
-    """Return what `pooled_accuracy` and `pooled_miou` sum of one picture, which alone has no value.
+    """The counts of one picture for `pooled_accuracy` and `pooled_miou`; alone it has no value.
 
     The detail counts its pixels, those on the right side of the mean relevance, and of what is
     not marked and what is marked the intersection and the union with what is taken to be so. A
@@ -177,7 +177,7 @@ def _drawn(case: Case, interpolation: Interpolation, pixels: int | None) -> _Pix
     else:
         rows, cols = evidence.mask.shape
         down, across = _centres(top, bottom, rows), _centres(left, right, cols)
-    truth = Region.of(evidence).at(down, across)
+    truth = MarkedRegion.of(evidence).at(down, across)
     tall = _weights((down - top) / (bottom - top) * grid.rows, grid.rows, interpolation)
     wide = _weights((across - left) / (right - left) * grid.cols, grid.cols, interpolation)
     relevance = case.relevance.reshape(grid.rows, grid.cols)
@@ -211,7 +211,7 @@ def _weights(places: Array, patches: int, interpolation: Interpolation) -> Array
 
 
 def _above(relevance: Array) -> Masks:
-    """Return which pixels lie above the mean; none where all are alike but for rounding."""
+    """The pixels above the mean; none where all are alike but for rounding."""
     rounding = _ROUNDING * np.abs(relevance).max()
     return np.asarray(relevance - relevance.mean() > rounding)
 

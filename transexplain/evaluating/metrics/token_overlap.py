@@ -164,7 +164,7 @@ def token_overlap(
     reference: str | None = None,
     reference_version: str | None = None,
 ) -> Scored:
-    """Return what `overlap` needs of one item; the item alone has no value.
+    """The words of one item for `overlap`; the item alone has no value.
 
     The detail holds its class, its distinct words in lower case, those of most relevance first,
     and the relevance of the first `keep` (the sum over all places where a word stands). Without a

@@ -58,7 +58,7 @@ class NodeProbe:
         return first_sites(self._module, ()) if graph is None else graph.sites
 
     def of(self, inputs: Mapping[str, Tensor]) -> NodeSites:
-        """Return what the model shows for one graph: `inputs` (1, ...) each, on its device.
+        """The input layers as one graph shows them: `inputs` (1, ...) each, on its device.
 
         Raises ItemError `model-error` where the model fails on it; the next graph is then tried.
         """

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import ArrayLike, NDArray
 
 from transexplain.data.parquet_files import RowGroups
-from transexplain.data.read_frames import reading, reading_row
-from transexplain.data.source_files import Record, printable
+from transexplain.data.source_files import Record, printable, reading, reading_row
 from transexplain.data.table_source import meta_json
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
 from transexplain.extras.graphs.graph_rows import BAD_GRAPH, GraphRow, pack, read_row
@@ -110,9 +109,8 @@ class GraphSource:
                 meta = self._kept(graph.meta)
                 content = pack(graph.content)
         except ItemError as fault:
-            return Record(
-                usual, index, None, None, "{}", None, fault.kind, printable(f"{where}: {fault}")
-            )
+            error = printable(f"{where}: {fault}")
+            return Record(usual, index, error_kind=fault.kind, error=error)
         cluster = graph.meta.get(self._spec.cluster) if self._spec.cluster else None
         return Record(
             graph.id or usual,
@@ -120,9 +118,6 @@ class GraphSource:
             content,
             graph.label,
             meta_json(dict(meta)),
-            None,
-            None,
-            None,
             annotations=graph.groups if self._spec.spans else None,
             cluster=cluster,
         )
@@ -200,7 +195,11 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
 def _value(name: str, cell: Any) -> Any:
     if not _is_list(cell.type):
         return cell.as_py()
-    if name == GROUPS or not _is_number(_leaf(cell.type)):
+    kind = cell.type
+    while _is_list(kind):
+        kind = kind.value_type
+    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    if name == GROUPS or not any(check(kind) for check in checks):
         return cell.as_py()
     values, shape = cell.values, [len(cell.values)]
     while _is_list(values.type):
@@ -219,17 +218,6 @@ def _is_list(kind: pa.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    checks = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-    return any(check(kind) for check in checks)
-
-
-def _leaf(kind: pa.DataType) -> pa.DataType:
-    while _is_list(kind):
-        kind = kind.value_type
-    return kind
-
-
 def _checked(number: int, graph: Mapping[str, Any]) -> dict[str, Any]:
     """The graph as it is written; raises DataSourceError naming its place."""
     try:
@@ -244,17 +232,12 @@ def _checked(number: int, graph: Mapping[str, Any]) -> dict[str, Any]:
     texts |= {f"{META}{name}": value for name, value in row.meta.items() if name != "text"}
     kept |= {name: value for name, value in texts.items() if value is not None}
     if row.groups is not None:
-        kept[GROUPS] = _groups_text(row.groups)
+        entries = json.loads(row.groups)
+        named = [
+            [group, nodes, entity] if entity else [group, nodes] for nodes, group, entity in entries
+        ]
+        kept[GROUPS] = json.dumps(named, ensure_ascii=False)
     return kept
-
-
-def _groups_text(kept: str) -> str:
-    """Substructures as a file holds them, from the snapshot's form."""
-    entries = json.loads(kept)
-    named = [
-        [group, nodes, entity] if entity else [group, nodes] for nodes, group, entity in entries
-    ]
-    return json.dumps(named, ensure_ascii=False)
 
 
 def _write_npz(path: Path, graph: Mapping[str, Any]) -> Path:

@@ -21,7 +21,6 @@ from transexplain.methods.batch_explanation import BatchExplanation, split
 from transexplain.models.configs import LanguageKind
 from transexplain.models.loaded_model import Encoded
 from transexplain.text.error_frames import traceback_of
-from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import (
     Attribution,
     Item,
@@ -33,6 +32,7 @@ from transexplain.types.items import (
 from transexplain.types.pairs import joined
 from transexplain.types.prompts import AnswerAttribution, Prompt
 from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import AnswerTarget
 from transexplain.types.tokens import NO_WORD, Tokens
 
 
@@ -47,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Reading:
+class PromptReading:
     """One prompt with its answer, as a language model reads them."""
 
     prompt: Encoded
@@ -73,7 +73,7 @@ def read_prompt(model: LanguageModel, item: Item) -> Encoded:
 
 def reading_of(
     model: LanguageModel, prompt: Encoded, target: AnswerTarget, own: str | None
-) -> Reading:
+) -> PromptReading:
     """The tokens that a target means after a prompt, whose own continuation may be `own`.
 
     Raises ItemError where a token is none of the vocabulary, a continuation begins inside the
@@ -262,13 +262,13 @@ def _reading(
     answer: Sequence[int],
     pieces: Sequence[str],
     asked: Sequence[Asked],
-) -> Reading:
+) -> PromptReading:
     content = prompt.item.content
     front = content if isinstance(content, str) else ""
     tokens = Tokens.of(prompt.features)  # type: ignore[arg-type]
     read = list(pieces[:-1])
     if model.kind == "masked":
-        return Reading(
+        return PromptReading(
             prompt=prompt,
             answer=tuple(answer),
             asked=tuple(asked),
@@ -279,7 +279,7 @@ def _reading(
     own = model.kind == "encoder-decoder"
     text, at = joined(front, "".join(read)) if own else (front + "".join(read), len(front))
     behind = _behind(read, at, _words(tokens), begin=_spelled(model, model.start or 0), own=own)
-    return Reading(
+    return PromptReading(
         prompt=prompt,
         answer=tuple(answer),
         asked=tuple(asked),
@@ -364,24 +364,20 @@ def _added(
     relevance[place + more :] += first.relevance[place:]
     ledger = None
     if first.ledger is not None and last.ledger is not None:
-        ledger = _sum_of(first.ledger, last.ledger)
+        sums: dict[str, Any] = {}
+        for name in (field.name for field in fields(Ledger)):
+            a, b = getattr(first.ledger, name), getattr(last.ledger, name)
+            if isinstance(a, Mapping):
+                sums[name] = {kind: a.get(kind, 0.0) + b.get(kind, 0.0) for kind in {**a, **b}}
+            else:
+                sums[name] = a + b
+        ledger = Ledger(**sums)
     return ExplainedTokens(
         replace(last, relevance=relevance, logit=first.logit + last.logit, ledger=ledger),
         (*explained_tokens.asked, *other.asked),
         None,
         explained_tokens.log_probability + other.log_probability,
     )
-
-
-def _sum_of(ledger: Ledger, other: Ledger) -> Ledger:
-    found: dict[str, Any] = {}
-    for name in (field.name for field in fields(Ledger)):
-        a, b = getattr(ledger, name), getattr(other, name)
-        if isinstance(a, Mapping):
-            found[name] = {kind: a.get(kind, 0.0) + b.get(kind, 0.0) for kind in {**a, **b}}
-        else:
-            found[name] = a + b
-    return Ledger(**found)
 
 
 def picture_of(
@@ -400,7 +396,7 @@ def picture_of(
     return made.over(picture) if picture is not None else made
 
 
-def _read_text(reading: Reading, read: int) -> Any:
+def _read_text(reading: PromptReading, read: int) -> Any:
     """The text of the first `read` positions; None where the prompt was given as numbers."""
     if reading.text is None or read <= reading.prompt.length:
         return reading.text and reading.prompt.item.content
@@ -410,7 +406,7 @@ def _read_text(reading: Reading, read: int) -> Any:
 def record(
     explained_tokens: ExplainedTokens,
     kind: LanguageKind,
-    reading: Reading,
+    reading: PromptReading,
     parts: tuple[tuple[str, int, int], ...],
     value: Value,
     seen: tuple[Encoded, Any] | None = None,
@@ -562,7 +558,7 @@ def _with_text(item: Item, text: str) -> Item:
 
 def _window(
     model: LanguageModel,
-    reading: Reading,
+    reading: PromptReading,
     asked: Sequence[Asked],
     begin: int,
     target: AnswerTarget,
@@ -595,7 +591,11 @@ def _window(
 
     view = model.answering(sum(len(pairs[k]) for k in groups[0]), value)
     explanation: BatchExplanation = bound(request.method)(view, view.collate(rows), resolve)
-    logs = _log_probabilities(explanation.logits, value)
+    if not np.isfinite(explanation.logits).all():
+        raise ArithmeticError("logits are not finite")
+    half = explanation.logits.shape[1] // 2
+    values: NDArray[np.float64] = explanation.logits[:, :half]
+    logs = values - explanation.logits[:, half:] if value == "logit" else values
     if request.per == "answer":
         return [
             ExplainedTokens(explanation.attributions[0][0], tuple(asked), None, float(logs.sum()))
@@ -606,15 +606,6 @@ def _window(
         ExplainedTokens(attribution, (target,), begin + place, float(log))
         for place, (attribution, target, log) in enumerate(zip(single, asked, firsts, strict=True))
     ]
-
-
-def _log_probabilities(logits: NDArray[np.float64], value: Value) -> NDArray[np.float64]:
-    """(B, K) of what was read of a batch (B, 2K); raises ArithmeticError."""
-    if not np.isfinite(logits).all():
-        raise ArithmeticError("logits are not finite")
-    half = logits.shape[1] // 2
-    values: NDArray[np.float64] = logits[:, :half]
-    return values - logits[:, half:] if value == "logit" else values
 
 
 def _spans(pairs: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
@@ -645,7 +636,7 @@ def _target(
     )
 
 
-def read_until(model: LanguageModel, reading: Reading, tokens: int) -> Encoded:
+def read_until(model: LanguageModel, reading: PromptReading, tokens: int) -> Encoded:
     """The prompt and the answer before its token number `tokens`, as the model reads them."""
     prompt, answer = reading.prompt, list(reading.answer[: tokens - 1])
     if model.kind == "masked":
@@ -653,7 +644,10 @@ def read_until(model: LanguageModel, reading: Reading, tokens: int) -> Encoded:
     if model.kind == "encoder-decoder":
         assert model.start is not None
         more = torch.tensor([model.start, *answer])
-        features = _turned(reading.features, prompt.length, len(more))
+        # the decoder's positions before the encoder's, as the input layer has them
+        features = reading.features.at(
+            np.r_[prompt.length : prompt.length + len(more), : prompt.length]
+        )
         inputs = {**prompt.inputs, DECODER: more}
     else:
         more = torch.tensor(answer, dtype=torch.long)
@@ -697,11 +691,6 @@ def _continued(name: str, row: torch.Tensor, answer: torch.Tensor) -> torch.Tens
     if name == "position_ids":
         return row[-1:] + 1 + torch.arange(len(answer))
     return row[-1:].expand(len(answer))
-
-
-def _turned(features: Tokens, prompt: int, answer: int) -> Tokens:
-    """The decoder's positions before the encoder's, as the input layer has them."""
-    return features.at(np.r_[prompt : prompt + answer, :prompt])
 
 
 def asking(read: Encoded, asked: Sequence[Asked], tokens: Sequence[tuple[int, ...]]) -> Encoded:

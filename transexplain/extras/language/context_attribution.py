@@ -17,10 +17,10 @@ from transexplain.extras.language.answer_loop import (
     reading_of,
 )
 from transexplain.extras.language.language_model import LanguageModel
-from transexplain.types.answer_targets import AnswerTarget
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import ContextAttribution, Prompt
 from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import AnswerTarget
 
 #: without one part at a time, and a regression over random subsets of the parts
 REMOVING = ("leave-one-out", "context-cite")

@@ -16,10 +16,10 @@ from transexplain.extras.language.prompt_encoder import Value
 from transexplain.methods import facts_of
 from transexplain.methods.method_table import GRADIENT, RELEVANCE
 from transexplain.models.loaded_model import checked_model, failure
-from transexplain.types.answer_targets import parse_answer_target
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import AnswerAttribution, Prompt
 from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import parse_answer_target
 
 OnError = Literal["raise", "record"]
 #: methods that need no more of a position than its vector at the input layer

@@ -113,7 +113,7 @@ class AnsweredEncoder(PromptEncoder):
         return self.model.generate(ids, room, chosen=nearby) if room else []
 
     def _left(self, ids: Sequence[int]) -> int:
-        """Return how many tokens there may be behind a prompt."""
+        """The most tokens that there may be behind a prompt."""
         most = self.count if self.limit is None else self.limit - len(ids)
         return max(0, min(self.count, most))
 
@@ -139,9 +139,16 @@ class AnsweredEncoder(PromptEncoder):
                 f"prompt and answer are {len(ids)} tokens; the model takes {self.limit}",
             )
         whole, second_at = joined(content, text)
+        length, more = prompt.length, len(ids) - prompt.length
+        inputs = {
+            name: torch.cat([row, row[-1:].expand(more)]) for name, row in prompt.inputs.items()
+        }
+        if "position_ids" in inputs:
+            inputs["position_ids"] = torch.arange(len(ids))
+        marks = torch.arange(len(ids)).ge(length).long()
         return Encoded(
             item=replace(item, content=whole, second_at=second_at),
-            inputs=self._inputs(prompt, ids),
+            inputs={**inputs, "input_ids": torch.tensor(ids), ANSWERED: marks},
             features=_of_pair(tokens, len(before), whole),
             length=len(ids),
             truncated=False,
@@ -163,7 +170,7 @@ class AnsweredEncoder(PromptEncoder):
         return self._said(prompt.inputs["input_ids"].tolist(), str(prompt.item.content), made)
 
     def _said(self, before: list[int], content: str, made: Sequence[int]) -> str:
-        """Return what the tokens that were `made` behind a prompt say; raises ItemError.
+        """The text of the tokens that were `made` behind a prompt; raises ItemError.
 
         Its end is left out where the text would not be read as the same tokens again, as with the
         half of a character: a changed prompt has its answer as text.
@@ -185,16 +192,6 @@ class AnsweredEncoder(PromptEncoder):
     def _decoded(self, ids: Sequence[int]) -> str:
         assert self.tokenizer is not None
         return str(self.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
-
-    def _inputs(self, prompt: Encoded, ids: list[int]) -> dict[str, Tensor]:
-        length, more = prompt.length, len(ids) - prompt.length
-        inputs = {
-            name: torch.cat([row, row[-1:].expand(more)]) for name, row in prompt.inputs.items()
-        }
-        if "position_ids" in inputs:
-            inputs["position_ids"] = torch.arange(len(ids))
-        marks = torch.arange(len(ids)).ge(length).long()
-        return {**inputs, "input_ids": torch.tensor(ids), ANSWERED: marks}
 
 
 class NearbyAnswer:

@@ -140,12 +140,12 @@ class LanguageModel:
 
     @property
     def parameters(self) -> int:
-        """Return how many numbers its weights hold."""
+        """The number of its parameters."""
         return sum(parameter.numel() for parameter in self.module.parameters())
 
     @property
     def encoder(self) -> PromptEncoder:
-        """Return what reads prompts."""
+        """The encoder of prompts."""
         encoder = self.reader.encoder
         assert isinstance(encoder, PromptEncoder)
         return encoder
@@ -252,7 +252,7 @@ class LanguageModel:
         return until_end(self.module, tokens[begun:])
 
     def generate_together(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
-        """Return what `generate` goes on with behind each prompt of a causal model, many at once.
+        """The tokens that `generate` gives behind each prompt of a causal model, many at once.
 
         Raises EngineError as it does.
         """
@@ -312,10 +312,15 @@ def assemble_language(
     embeddings = tables(module) if two else find_embeddings(module)
     vocabulary = int(getattr(next(iter(embeddings), None), "num_embeddings", 0))
     encoder = _encoder(seen, kind, tokenizer, embeddings, vocabulary)
-    named = list(answers) or _probed(vocabulary)
+    # without answers: a few tokens by their numbers, from all over the vocabulary
+    named = list(answers) or [
+        (str(token), token) for token in range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))
+    ]
     answered = tuple(token for _, token in named)
     start = _start(module) if two else 0
-    caller = _asking(seen, kind, answered, mask=encoder.mask, start=start)
+    base = Caller.of(seen, "text")
+    own = {field.name: getattr(base, field.name) for field in fields(base)}
+    caller = AnswerCaller(**own, kind=kind, answers=answered, mask=encoder.mask, start=start)
     encoder.takes = caller.takes
     sites = _sites(seen, kind, caller, embeddings, encoder)
     names = tuple(name for name, _ in named)
@@ -341,25 +346,10 @@ def assemble_language(
 def _one_place(
     module: nn.Module, kind: LanguageKind, tokenizer: Any, transform: Transform | None
 ) -> tuple[PromptPictures | None, nn.Module]:
-    """Return how prompts have pictures, and a module in which all that is read passes one place."""
+    """The reader of pictures, and a module in which all that is read passes one place."""
     if transform is not None:
         return with_pictures(module, tokenizer, transform)
     return None, TwoSides(module) if kind == "encoder-decoder" else module
-
-
-def _asking(
-    seen: nn.Module, kind: LanguageKind, answers: tuple[int, ...], *, mask: int | None, start: int
-) -> AnswerCaller:
-    base = Caller.of(seen, "text")
-    own = {field.name: getattr(base, field.name) for field in fields(base)}
-    return AnswerCaller(**own, kind=kind, answers=answers, mask=mask, start=start)
-
-
-def _probed(vocabulary: int) -> list[tuple[str, int]]:
-    """A few tokens by their numbers, from all over the vocabulary."""
-    return [
-        (str(token), token) for token in range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))
-    ]
 
 
 def _encoder(
@@ -418,7 +408,7 @@ def _sites(
     embeddings: tuple[nn.Module, ...],
     encoder: PromptEncoder,
 ) -> Sites:
-    """Return where the input layers are; ModelLoadError where the model cannot be run."""
+    """The input layers; ModelLoadError where the model cannot be run."""
     if isinstance(module, TwoSides | WordsAndPatches):
         return Sites(block=None, embeddings=(module.joined,))
     rows = encoder.vocabulary or 16

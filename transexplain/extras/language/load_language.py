@@ -50,7 +50,15 @@ def load_language_model(
     if kind not in (None, "causal", "masked", "encoder-decoder"):
         raise ModelLoadError(f"kind is causal, masked or encoder-decoder, not {kind!r:.80}")
     if isinstance(source, nn.Module):
-        return _in_memory(source, tokenizer, processor, kind)
+        module = unwrapped(source)
+        transform = huggingface.transform_of(processor)
+        return assemble_language(
+            module.eval(),
+            kind=kind or ("causal" if transform is not None else kind_of(module)),
+            tokenizer=tokenizer,
+            origin=Origin.in_memory(module),
+            transform=transform,
+        )
     if not isinstance(source, str | Path) or tokenizer is not None or processor is not None:
         raise ModelLoadError(
             "a language model is a directory, a hub id, or a module of transformers with its "
@@ -69,20 +77,6 @@ def load_language_model(
     transform = huggingface.read_transform(folder) if pictures else None
     head = "causal" if pictures else kind or kind_of(given)
     return assemble_language(given, kind=head, tokenizer=read, origin=origin, transform=transform)
-
-
-def _in_memory(
-    module: nn.Module, tokenizer: Any, processor: Any, kind: LanguageKind | None
-) -> LanguageModel:
-    module = unwrapped(module)
-    transform = huggingface.transform_of(processor)
-    return assemble_language(
-        module.eval(),
-        kind=kind or ("causal" if transform is not None else kind_of(module)),
-        tokenizer=tokenizer,
-        origin=Origin.in_memory(module),
-        transform=transform,
-    )
 
 
 def load_answers(source: str, *, dtype: Any = None, device: str | None = None) -> LoadedModel:
@@ -114,7 +108,7 @@ def answers_of(source: str) -> tuple[str, tuple[str, ...] | int]:
 
 
 def language_kind(source: str) -> LanguageKind | None:
-    """Return what kind of language model a directory or hub id is; None: none, or none is known.
+    """The kind of language model at a directory or hub id; None: none, or none is known.
 
     Reads its config.json alone.
     """

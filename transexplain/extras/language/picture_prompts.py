@@ -169,7 +169,7 @@ class PromptPictures:
     def of(
         cls, model: nn.Module, transform: Transform, shape: tuple[int, int, int], tokenizer: Any
     ) -> "tuple[PromptPictures, nn.Module]":
-        """Return how `model` reads pictures, and the first block of its picture's tower.
+        """The reader of pictures for `model`, and the first block of its picture tower.
 
         Raises ModelLoadError where no layer list has one position for each patch.
         """

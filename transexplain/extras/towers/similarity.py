@@ -29,10 +29,9 @@ from transexplain.extras.towers.two_towers import (
 )
 from transexplain.methods import facts_of, parameters_of
 from transexplain.models.loaded_model import Encoded, LoadedModel, checked_model, failure
-from transexplain.types.items import Attribution, Item, ItemFailure, Ledger
+from transexplain.types.items import Attribution, Item, ItemFailure, Ledger, SimilarityAttribution
 from transexplain.types.plans import USUAL_BATCH, LongTexts
 from transexplain.types.scores import MethodSpec
-from transexplain.types.similarities import SimilarityAttribution
 from transexplain.types.targets import ClassNames, parse_target
 
 _HALF = "picture and text have half each of the product of their vectors"
@@ -116,7 +115,7 @@ def _encoded(
     request: PairRequest,
     done: dict[int, SimilarityAttribution | ItemFailure],
 ) -> dict[int, Encoded]:
-    """Return what is read of one side of each pair; `done` gets the failures."""
+    """The encoded side of each pair; `done` gets the failures."""
     which = 0 if side == "picture" else 1
     items = [
         Item(id=pair.id, index=pair.index, content=pair.content[which]) for pair in pairs.values()

@@ -350,7 +350,7 @@ def assemble_towers(
 
 
 def _scale_and_bias(module: Any) -> tuple[float, float]:
-    """Return what a cosine is multiplied with to be the model's similarity, and what is added."""
+    """Factor and summand that make a cosine the model's similarity."""
     given = {name: getattr(module, name, None) for name in ("logit_scale", "temperature")}
     single = {k: v for k, v in given.items() if isinstance(v, Tensor) and v.numel() == 1}
     if not single:

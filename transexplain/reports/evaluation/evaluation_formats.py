@@ -2,9 +2,8 @@
 
 import io
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -26,16 +25,22 @@ from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
     SCHEMA_VERSION,
     ClassWords,
-    Difference,
     EvaluationSummary,
     Row,
-    Table,
+    ScoreTable,
 )
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import markdown_text, named, things
 from transexplain.reports.report_formats import plain
 from transexplain.reports.sections.rare_words import type_sizes
-from transexplain.reports.tables import Column, Columns, markdown_table, write_csv
+from transexplain.reports.tables import (
+    Column,
+    Columns,
+    chosen,
+    markdown_table,
+    record_columns,
+    write_csv,
+)
 
 BETTER: dict[Better, str] = {
     "higher": "Higher is better",
@@ -50,13 +55,12 @@ _SHOWN_WORDS = 20
 Ends = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(NamedTuple):
     """All metrics of one target side by side."""
 
     target: str
-    tables: tuple[Table, ...]
-    rows: tuple[tuple[str, tuple[tuple[Table, Row | None], ...]], ...]  #: label, cells
+    tables: tuple[ScoreTable, ...]
+    rows: tuple[tuple[str, tuple[tuple[ScoreTable, Row | None], ...]], ...]  #: label, cells
 
 
 def render(summary: EvaluationSummary) -> str:
@@ -70,7 +74,7 @@ def render(summary: EvaluationSummary) -> str:
         s=summary,
         e=evaluated,
         overviews=tuple(_overviews(summary)),
-        notes=notes(summary),
+        notes=tuple(notes(summary)),
         better=BETTER,
         arrows=_ARROWS,
         fewest=FEWEST,
@@ -114,12 +118,12 @@ def _overviews(summary: EvaluationSummary) -> Iterator[Overview]:
             yield Overview(target, tables, tuple(rows))
 
 
-def _few(table: Table) -> str:
+def _few(table: ScoreTable) -> str:
     """The methods whose mean has no interval because of too few items."""
     return named([row.method for row in table.rows if 0 < row.items < FEWEST])
 
 
-def _ends(table: Table) -> Ends:
+def _ends(table: ScoreTable) -> Ends:
     """The common range of the strips of a table's rows."""
     points = [
         end
@@ -147,7 +151,7 @@ def _percent(number: float, ends: Ends) -> float:
     return round(3 + 94 * (number - ends[0]) / (ends[1] - ends[0]), 1)
 
 
-def _chart(table: Table, strokes: dict[str, int]) -> charts.Drawing | None:
+def _chart(table: ScoreTable, strokes: dict[str, int]) -> charts.Drawing | None:
     """The mean curves of all methods; None where no curve has two points."""
     drawn = [row for row in table.rows if row.curve]
     if not drawn or len(table.x) < 2 or any(len(row.curve) != len(table.x) for row in drawn):
@@ -165,7 +169,7 @@ def _chart(table: Table, strokes: dict[str, int]) -> charts.Drawing | None:
     )
 
 
-def _scatters(table: Table) -> tuple[tuple[Row, charts.Drawing], ...]:
+def _scatters(table: ScoreTable) -> tuple[tuple[Row, charts.Drawing], ...]:
     """The pairs of every row that has some; empty for a table without."""
     if len(table.pair) != 2:
         return ()
@@ -193,11 +197,6 @@ def _swatch(look: Stroke) -> Markup:
         '<svg class="swatch" viewBox="0 0 28 10" aria-hidden="true"><line x1="0" x2="28" y1="5" '
         'y2="5" stroke="{}" stroke-width="2" stroke-dasharray="{}"/></svg>'
     ).format(look.colour, " ".join(map(str, look.dash)))
-
-
-def render_json(summary: EvaluationSummary) -> str:
-    """`summary` as JSON text in ASCII: the keys are the fields of `EvaluationSummary`."""
-    return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
 
 
 def schema() -> dict[str, Any]:
@@ -241,53 +240,30 @@ def render_markdown(summary: EvaluationSummary) -> str:
     )
 
 
-_Scored = tuple[Table, Row]
+_Scored = tuple[ScoreTable, Row]
 
 
-def _of_difference(title: str, number: Callable[[Difference], float | None]) -> Column[_Scored]:
-    """A column about the difference to the best method, empty where there is none."""
-    return Column(
-        title, lambda scored: number(scored[1].difference) if scored[1].difference else None
-    )
-
-
-_SCORES: Columns[_Scored] = (
-    Column("target", lambda scored: scored[0].target),
-    Column("metric", lambda scored: scored[0].metric),
-    Column("method", lambda scored: scored[1].method),
-    Column("kind", lambda scored: scored[1].kind),
-    Column("rank", lambda scored: scored[1].rank),
-    Column("items", lambda scored: scored[1].items),
-    Column("missing", lambda scored: sum(scored[1].missing.values())),
-    Column("mean", lambda scored: scored[1].mean),
-    Column("low", lambda scored: scored[1].interval[0] if scored[1].interval else None),
-    Column("high", lambda scored: scored[1].interval[1] if scored[1].interval else None),
-    Column("draws", lambda scored: scored[1].spread.draws if scored[1].spread else None),
-    Column("sd_of_draws", lambda scored: scored[1].spread.deviation if scored[1].spread else None),
-    Column("best", lambda scored: scored[0].best),
-    Column("correlation", lambda scored: scored[1].correlation),
-    _of_difference("common_items", lambda versus: versus.items),
-    _of_difference("difference", lambda versus: versus.mean),
-    _of_difference(
-        "difference_low", lambda versus: versus.interval[0] if versus.interval else None
+_SCORES: Columns[_Scored] = chosen(
+    (
+        *record_columns(ScoreTable, 0),
+        *record_columns(Row, 1),
+        Column("missing", lambda scored: sum(scored[1].missing.values())),
+        Column("parameters", lambda scored: json.dumps(plain(scored[0].parameters))),
+        Column(
+            "missing_reasons",
+            lambda scored: json.dumps(dict(scored[1].missing)) if scored[1].missing else "",
+        ),
     ),
-    _of_difference(
-        "difference_high", lambda versus: versus.interval[1] if versus.interval else None
-    ),
-    _of_difference("p", lambda versus: versus.p),
-    _of_difference("p_adjusted", lambda versus: versus.p_adjusted),
-    Column("better", lambda scored: scored[0].better),
-    Column("unit", lambda scored: scored[0].unit),
-    Column("baseline", lambda scored: scored[0].baseline),
-    Column("parameters", lambda scored: json.dumps(plain(scored[0].parameters))),
-    Column(
-        "missing_reasons",
-        lambda scored: json.dumps(dict(scored[1].missing)) if scored[1].missing else "",
-    ),
+    "target metric method kind rank items missing mean low=interval_low high=interval_high "
+    "draws=spread_draws sd_of_draws=spread_deviation best correlation "
+    "common_items=difference_items difference=difference_mean "
+    "difference_low=difference_interval_low difference_high=difference_interval_high "
+    "p=difference_p p_adjusted=difference_p_adjusted better unit baseline parameters "
+    "missing_reasons",
 )
 
 
-def _table(summary: EvaluationSummary, table: Table) -> Iterator[str]:
+def _table(summary: EvaluationSummary, table: ScoreTable) -> Iterator[str]:
     size, modality = scale(table), summary.evaluated.modality
     hidden = f" Hidden positions: {baseline(table.baseline, modality)}." if table.baseline else ""
     yield f"## {markdown_text(table.title)}, {markdown_text(table.target)}"

@@ -14,23 +14,24 @@ from transexplain.reports.evaluation.score_statistics import (
     PERMUTATIONS,
     RESAMPLES,
     ClassWords,
-    Column,
-    Evaluated,
+    EvaluatedRun,
     EvaluationSummary,
     Gathered,
     Interval,
     Row,
     RowKind,
+    ScoreColumn,
+    ScoreTable,
     SharedWords,
-    Table,
     differences,
     gather,
     intervals,
     minus,
     wholes,
 )
+from transexplain.reports.report_section import of_run
 from transexplain.reports.sections.item_fates import unreadable, unreadable_statements
-from transexplain.store import parts, results, runs
+from transexplain.store import blocks, results, runs
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.types.relevance_sums import RelevanceSums
@@ -42,7 +43,6 @@ from transexplain.types.scores import (
     MetricScore,
     MetricSpec,
 )
-from transexplain.version import __version__
 
 #: items of a method in a scatter
 POINTS = 200
@@ -63,7 +63,9 @@ def titled(spec: MetricSpec) -> str:
     return title if spec.label == spec.name else f"{title}: {spec.label}"
 
 
-def table(gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpec) -> Table | None:
+def table(
+    gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpec
+) -> ScoreTable | None:
     """The table of `spec` for `target`; None where nothing was measured.
 
     The best is the method of the best mean among those that were measured on at least half as many
@@ -80,7 +82,7 @@ def table(gathered: Gathered, plan: EvaluationPlan, target: str, spec: MetricSpe
     rows, reference = measure(gathered, facts, known, chosen, plan.seed)
     placed = _placed(rows, facts)
     x = next((axis_of(spec, len(row.curve)) for row in placed if row.curve), ())
-    return Table(
+    return ScoreTable(
         target=target,
         metric=spec.label,
         title=titled(spec),
@@ -103,7 +105,7 @@ def _averaged(
     gathered: Gathered,
     facts: MetricFacts,
     known: Mapping[str, RowKind],
-    chosen: Sequence[Column],
+    chosen: Sequence[ScoreColumn],
     seed: int,
 ) -> tuple[list[Row], int | None]:
     values = gathered.matrix(chosen)
@@ -125,7 +127,7 @@ def _together(
     gathered: Gathered,
     facts: MetricFacts,
     known: Mapping[str, RowKind],
-    chosen: Sequence[Column],
+    chosen: Sequence[ScoreColumn],
     seed: int,
 ) -> tuple[list[Row], int | None]:
     measured = wholes(chosen, load(facts.corpus), len(gathered.items), seed)
@@ -171,7 +173,7 @@ def _with_words(row: Row, detail: Mapping[str, Any]) -> Row:
 
 def _rows(
     known: Mapping[str, RowKind],
-    chosen: Sequence[Column],
+    chosen: Sequence[ScoreColumn],
     counts: Sequence[int],
     means: Sequence[float | None],
     spans: Sequence[Interval | None],
@@ -195,7 +197,7 @@ def _rows(
     ]
 
 
-def _correlation(column: Column) -> float | None:
+def _correlation(column: ScoreColumn) -> float | None:
     """Of the two numbers of each item, whatever the order of the items."""
     return RelevanceSums.of(column.pairs[::2], column.pairs[1::2]).correlation
 
@@ -256,7 +258,7 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
             f"run {run.id} measured no explanations, so there is nothing to tabulate; "
             "evaluate the model, or let its audit evaluate a sample"
         )
-    with parts.sparing():
+    with blocks.sparing():
         tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
     evaluated, damaged = _evaluated(db, run, plan, gathered), unreadable(db, run.id)
     lines = (*unreadable_statements(damaged), *headline(evaluated, tables))
@@ -265,7 +267,7 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
 
 def tables_of(
     scores: Iterable[MetricScore], plan: EvaluationPlan
-) -> tuple[tuple[Table, ...], Gathered]:
+) -> tuple[tuple[ScoreTable, ...], Gathered]:
     """One table for each target and metric that was measured, and what they were made of."""
     corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
     gathered = gather(scores, corpus)
@@ -274,25 +276,13 @@ def tables_of(
     return tuple(entry for entry in tables if entry is not None), gathered
 
 
-def _evaluated(db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gathered) -> Evaluated:
-    whole, manifest = run.plan, manifest_of(db, run.id)
-    return Evaluated(
-        run_id=run.id,
-        name=whole.name,
-        state=run.state,
-        created=run.created,
-        finished=run.finished,
-        plan_digest=whole.digest,
-        version=__version__,
-        model=whole.model.source,
-        model_digest=whole.model.digest,
-        dtype=whole.model.dtype,
-        device=whole.model.device,
-        modality=whole.model.modality,
-        classes=whole.model.classes,
-        dataset=whole.dataset.source,
-        fingerprint=whole.dataset.fingerprint,
-        rows=whole.dataset.rows,
+def _evaluated(
+    db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gathered
+) -> EvaluatedRun:
+    manifest = manifest_of(db, run.id)
+    return of_run(
+        EvaluatedRun,
+        run,
         items=plan.items,
         measured=len(gathered.measured),
         failed=runs.progress(db, run.id).items_failed,

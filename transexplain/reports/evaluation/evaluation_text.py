@@ -7,12 +7,12 @@ from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
     HALVES,
     LEVEL,
-    Difference,
-    Evaluated,
+    EvaluatedRun,
     EvaluationSummary,
     Interval,
     Row,
-    Table,
+    ScoreDifference,
+    ScoreTable,
 )
 from transexplain.reports.phrasing import named, power, signed, things
 from transexplain.reports.report_section import Statement, StatementKind
@@ -53,7 +53,7 @@ def span(interval: Interval | None, scale: float | None = None) -> str:
     return f"{value(interval[0], size)} to {value(interval[1], size)}"
 
 
-def p_value(difference: Difference | None) -> str:
+def p_value(difference: ScoreDifference | None) -> str:
     """The adjusted p of a difference, as `p = 0.012`; nothing where there is no test."""
     return probability(None if difference is None else difference.p_adjusted)
 
@@ -70,12 +70,12 @@ def probability(p: float | None) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def scale(table: Table) -> float:
+def scale(table: ScoreTable) -> float:
     """The largest size of a mean in a table: all its numbers get the decimals of that one."""
     return max((abs(row.mean) for row in table.rows if row.mean is not None), default=0.0)
 
 
-def headline(evaluated: Evaluated, tables: Sequence[Table]) -> tuple[Statement, ...]:
+def headline(evaluated: EvaluatedRun, tables: Sequence[ScoreTable]) -> tuple[Statement, ...]:
     """The sentences at the top of a report."""
     return (
         *_coverage(evaluated, tables),
@@ -83,7 +83,7 @@ def headline(evaluated: Evaluated, tables: Sequence[Table]) -> tuple[Statement, 
     )
 
 
-def beyond_chance(difference: Difference | None) -> bool | None:
+def beyond_chance(difference: ScoreDifference | None) -> bool | None:
     """Return whether a difference is beyond chance; None: unknown.
 
     By the adjusted p; where there is no test, by an interval that excludes 0. On so few items that
@@ -97,7 +97,7 @@ def beyond_chance(difference: Difference | None) -> bool | None:
     return low > 0 or high < 0
 
 
-def _coverage(evaluated: Evaluated, tables: Sequence[Table]) -> Iterator[Statement]:
+def _coverage(evaluated: EvaluatedRun, tables: Sequence[ScoreTable]) -> Iterator[Statement]:
     counted = things(evaluated.modality, evaluated.measured)
     verb = "was" if evaluated.measured == 1 else "were"
     failed = f"; {evaluated.failed:,} failed" if evaluated.failed else ""
@@ -121,7 +121,7 @@ def _coverage(evaluated: Evaluated, tables: Sequence[Table]) -> Iterator[Stateme
         )
 
 
-def _of_table(table: Table, name_target: bool) -> Iterator[Statement]:
+def _of_table(table: ScoreTable, name_target: bool) -> Iterator[Statement]:
     where = f"{table.title}, {table.target}" if name_target else table.title
     if table.pair:
         yield from _of_pairs(table, where)
@@ -141,7 +141,7 @@ def _of_table(table: Table, name_target: bool) -> Iterator[Statement]:
     )
 
 
-def _of_pairs(table: Table, where: str) -> Iterator[Statement]:
+def _of_pairs(table: ScoreTable, where: str) -> Iterator[Statement]:
     correlations = [f"{row.method} {correlation(row)}" for row in table.rows if correlation(row)]
     same = [row.method for row in table.rows if row.items > 1 and not correlation(row)]
     if correlations:
@@ -153,18 +153,18 @@ def _of_pairs(table: Table, where: str) -> Iterator[Statement]:
         )
 
 
-def _kind(table: Table) -> StatementKind:
+def _kind(table: ScoreTable) -> StatementKind:
     if any(_beats(table, row) is False for row in table.rows if row.kind == "random"):
         return "problem" if table.of_content else "fact"
     lead = [beyond_chance(row.difference) for row in _rivals(table)]
     return "good" if lead and all(lead) else "fact"
 
 
-def _rivals(table: Table) -> list[Row]:
+def _rivals(table: ScoreTable) -> list[Row]:
     return [row for row in table.rows if row.kind == "method" and row.method != table.best]
 
 
-def _runners_up(table: Table) -> Iterator[str]:
+def _runners_up(table: ScoreTable) -> Iterator[str]:
     if not table.of_content:
         return  # what is cheap is measured by batch, so that items are no independent draws
     compared = [row for row in _rivals(table) if row.difference is not None]
@@ -180,7 +180,7 @@ def _runners_up(table: Table) -> Iterator[str]:
         yield f"Too few items to judge its lead over {named(unknown)}."
 
 
-def _random(table: Table) -> Iterator[str]:
+def _random(table: ScoreTable) -> Iterator[str]:
     if not table.of_content:
         return
     for row in table.rows:
@@ -194,7 +194,7 @@ def _random(table: Table) -> Iterator[str]:
                 yield f"It does not beat {row.method} beyond chance."
 
 
-def _beats(table: Table, row: Row) -> bool | None:
+def _beats(table: ScoreTable, row: Row) -> bool | None:
     """Return whether the best is better than `row` beyond chance; None: unknown."""
     sure = beyond_chance(row.difference)
     if sure is None or row.difference is None:
@@ -224,12 +224,8 @@ def baseline(name: str, modality: str) -> str:
     return _BASELINES.get((name, modality), f"token {name}" if name.isdigit() else name)
 
 
-def notes(summary: EvaluationSummary) -> tuple[str, ...]:
-    """One paragraph each on what the numbers are and what they rest on."""
-    return tuple(_notes(summary))
-
-
-def _notes(summary: EvaluationSummary) -> Iterator[str]:
+def notes(summary: EvaluationSummary) -> Iterator[str]:
+    """Yield a paragraph each on what the numbers are and what they rest on."""
     evaluated, tables = summary.evaluated, summary.tables
     stand_ins = {baseline(t.baseline, evaluated.modality) for t in tables if t.baseline}
     if stand_ins:
@@ -259,11 +255,11 @@ def _notes(summary: EvaluationSummary) -> Iterator[str]:
     )
 
 
-def _every(tables: Sequence[Table]) -> Iterator[Row]:
+def _every(tables: Sequence[ScoreTable]) -> Iterator[Row]:
     return (row for table in tables for row in table.rows)
 
 
-def _special(tables: Sequence[Table]) -> Iterator[str]:
+def _special(tables: Sequence[ScoreTable]) -> Iterator[str]:
     if any(table.corpus for table in tables):
         yield (
             "The interval of a metric whose value is of all items together comes from its values "

@@ -22,7 +22,7 @@ RowKind = Literal["method", "random", "oracle", "prediction"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
+class ScoreDifference:
     """A method's values minus those of the table's best, item by item."""
 
     items: int  #: that both were measured on
@@ -70,7 +70,7 @@ class Row:
     missing: Mapping[str, int]  #: why there is no value -> items
     mean: float | None  #: of a corpus metric: the value over all items
     interval: Interval | None  #: 95 %; None: too few items
-    difference: Difference | None  #: to the best; None: it is the best, or cannot be compared
+    difference: ScoreDifference | None  #: to the best; None: it is the best, or cannot be compared
     curve: tuple[float, ...]  #: mean over items, at the table's axis
     #: Pearson's, of the table's pair over items; None: it has none, or one number never differs
     correlation: float | None = None
@@ -81,7 +81,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class ScoreTable:
     """One metric for one target: the best method first, random and oracle last."""
 
     target: str
@@ -102,7 +102,7 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Evaluated:
+class EvaluatedRun:
     """The evaluated model, data and methods."""
 
     run_id: str
@@ -138,8 +138,8 @@ class EvaluationSummary:
     """Everything a report says about one evaluation."""
 
     headline: tuple[Statement, ...]
-    evaluated: Evaluated
-    tables: tuple[Table, ...]  #: by target, then metric, in the order of the plan
+    evaluated: EvaluatedRun
+    tables: tuple[ScoreTable, ...]  #: by target, then metric, in the order of the plan
     unreadable: UnreadableItems | None = None  #: None: every result is as it was saved
     schema_version: int = SCHEMA_VERSION
 
@@ -149,7 +149,7 @@ class EvaluationSummary:
         return not damage(self.unreadable)
 
 
-ScoreMatrix = NDArray[np.float64]
+Matrix = NDArray[np.float64]
 
 
 def spread_of(values: Sequence[float | None]) -> Spread | None:
@@ -162,19 +162,19 @@ def spread_of(values: Sequence[float | None]) -> Spread | None:
 
 
 @dataclass(slots=True)
-class Column:
+class ScoreColumn:
     """The scores of one method by one metric for one target."""
 
     items: "array[int]" = field(default_factory=lambda: array("l"))  #: numbers of measured items
     values: "array[float]" = field(default_factory=lambda: array("d"))
     missing: Counter[str] = field(default_factory=Counter)  #: reason -> items
     details: list[tuple[int, Mapping[str, Any]]] = field(default_factory=list)  #: by item number
-    curve: ScoreMatrix | None = None  #: (points,) sum over items
+    curve: Matrix | None = None  #: (points,) sum over items
     curves: int = 0  #: items in the sum
     odd: bool = False  #: curves differ in length, so that there is no mean curve
     pairs: "array[float]" = field(default_factory=lambda: array("d"))  #: two numbers of an item
     #: of random relevance drawn several times: sums over items of each draw's values
-    drawn: ScoreMatrix | None = None
+    drawn: Matrix | None = None
     uneven: bool = False  #: items differ in their draws, so that no draw has a mean
 
     def add(self, number: int, score: MetricScore, corpus: bool) -> None:
@@ -236,7 +236,7 @@ class Gathered:
     """All scores of a run."""
 
     items: dict[str, int] = field(default_factory=dict)  #: id -> number
-    columns: dict[tuple[str, str], dict[str, Column]] = field(default_factory=dict)
+    columns: dict[tuple[str, str], dict[str, ScoreColumn]] = field(default_factory=dict)
     measured: set[int] = field(default_factory=set)  #: items with at least one value
 
     @property
@@ -244,11 +244,11 @@ class Gathered:
         """As the scores name them."""
         return tuple(dict.fromkeys(target for target, _ in self.columns))
 
-    def of(self, target: str, metric: str) -> dict[str, Column]:
+    def of(self, target: str, metric: str) -> dict[str, ScoreColumn]:
         """Method label -> its scores; empty where nothing was measured."""
         return self.columns.get((target, metric), {})
 
-    def matrix(self, columns: Iterable[Column]) -> ScoreMatrix:
+    def matrix(self, columns: Iterable[ScoreColumn]) -> Matrix:
         """(M, N) values of M methods on all N items, NaN where there is none."""
         chosen = list(columns)
         values = np.full((len(chosen), len(self.items)), np.nan)
@@ -263,7 +263,7 @@ def gather(scores: Iterable[MetricScore], corpus: Iterable[str]) -> Gathered:
     for score in scores:
         number = gathered.items.setdefault(score.item_id, len(gathered.items))
         by_method = gathered.columns.setdefault((score.target, score.metric), {})
-        column = by_method.setdefault(score.method, Column())
+        column = by_method.setdefault(score.method, ScoreColumn())
         column.add(number, score, score.metric in together)
         if not score.reason:
             gathered.measured.add(number)
@@ -279,8 +279,6 @@ PERMUTATIONS = 1999
 LEVEL = 0.05
 #: resamples in memory at once
 _BATCH = 50
-
-Matrix = NDArray[np.float64]
 
 
 def intervals(values: Matrix, seed: int) -> list[Interval | None]:
@@ -301,7 +299,7 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
             continue
         result = bootstrap(
             (values[rows][:, columns],),
-            _mean,
+            np.mean,
             axis=-1,
             n_resamples=RESAMPLES,
             batch=_BATCH,
@@ -314,7 +312,7 @@ def intervals(values: Matrix, seed: int) -> list[Interval | None]:
     return intervals
 
 
-def differences(values: Matrix, reference: int, seed: int) -> list[Difference | None]:
+def differences(values: Matrix, reference: int, seed: int) -> list[ScoreDifference | None]:
     """Each row minus row `reference` on the items that both have.
 
     The test permutes the signs of an item's differences; its p-values are adjusted over all rows
@@ -335,7 +333,7 @@ def differences(values: Matrix, reference: int, seed: int) -> list[Difference | 
     adjusted = adjust(p)
     counts = (~np.isnan(paired)).sum(axis=1)
     return [
-        Difference(
+        ScoreDifference(
             items=int(counts[row]),
             mean=float(np.nanmean(paired[row])),
             interval=spans[row],
@@ -367,7 +365,7 @@ def _permuted(paired: Matrix, seed: int) -> list[float | None]:
             continue
         result = permutation_test(
             (paired[rows][:, columns],),
-            _mean,
+            np.mean,
             permutation_type="samples",
             axis=-1,
             n_resamples=PERMUTATIONS,
@@ -377,10 +375,6 @@ def _permuted(paired: Matrix, seed: int) -> list[float | None]:
         for row, p in zip(rows, result.pvalue, strict=True):
             p_values[row] = float(p)
     return p_values
-
-
-def _mean(values: Matrix, axis: int) -> Matrix:
-    return np.asarray(values.mean(axis=axis))
 
 
 def _same_columns(present: NDArray[np.bool_]) -> Iterator[tuple[list[int], NDArray[np.bool_]]]:
@@ -413,7 +407,7 @@ class Whole:
         return _interval(self.scored.value, self.halves)
 
 
-def wholes(columns: Sequence[Column], join: Join, items: int, seed: int) -> list[Whole]:
+def wholes(columns: Sequence[ScoreColumn], join: Join, items: int, seed: int) -> list[Whole]:
     """Each method's value over its items; half k takes the same items for every method.
 
     Args:
@@ -427,13 +421,13 @@ def wholes(columns: Sequence[Column], join: Join, items: int, seed: int) -> list
     return [_whole(column, join, halves) for column in columns]
 
 
-def minus(whole: Whole, best: Whole) -> Difference | None:
+def minus(whole: Whole, best: Whole) -> ScoreDifference | None:
     """`whole` minus `best`; None where either has no value or their items differ."""
     if whole.scored.value is None or best.scored.value is None or whole.items != best.items:
         return None
     pairs = zip(whole.halves, best.halves, strict=True)
     mean = whole.scored.value - best.scored.value
-    return Difference(
+    return ScoreDifference(
         items=len(whole.items),
         mean=mean,
         interval=_interval(mean, [None if a is None or b is None else a - b for a, b in pairs]),
@@ -442,7 +436,7 @@ def minus(whole: Whole, best: Whole) -> Difference | None:
     )
 
 
-def _whole(column: Column, join: Join, halves: list[list[int]]) -> Whole:
+def _whole(column: ScoreColumn, join: Join, halves: list[list[int]]) -> Whole:
     """Of all its details; of those of several draws the mean, and halves of the first draw."""
     every = [(number, detail.get("draws") or [detail]) for number, detail in column.details]
     draws = min((len(drawn) for _, drawn in every), default=0)

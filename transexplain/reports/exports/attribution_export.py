@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transexplain.errors import ConfigurationError
 from transexplain.reports.exports.export_run import (
     Redaction,
     check_explained,
@@ -21,46 +20,46 @@ from transexplain.reports.exports.export_run import (
     replacing,
 )
 from transexplain.reports.phrasing import encodable
-from transexplain.store import parts, results
+from transexplain.store import blocks
+from transexplain.store.blocks import AttributionColumns, Block
 from transexplain.store.database import Database
-from transexplain.store.part_fields import AttributionColumns
-from transexplain.store.part_reading import Part
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Ledger, PatchGrid
+from transexplain.store.schema import LEDGER
+from transexplain.types.items import ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditPlan, AuditRun
-from transexplain.types.tokens import Token, Tokens
+from transexplain.types.tokens import Tokens
 from transexplain.version import __version__
 
 _LEDGER = "ledger_"
 
 
 def table_of(
-    part: Part, schema: pa.Schema, kept: Sequence[str], *, redacted: bool = False
+    block: Block, schema: pa.Schema, kept: Sequence[str], *, redacted: bool = False
 ) -> pa.Table:
-    """Every attribution of a part with what is known of its item, in columns of `schema`.
+    """Every attribution of a block with what is known of its item, in columns of `schema`.
 
-    The same as `attribution_export.iter_rows` gives row by row; `kept` are the columns of metadata
-    that it adds.
+    Redacted, a row has no content of the data: its id is the number of its row, its tokens are
+    numbered, and text, offsets, source and metadata are None. `kept` are columns of metadata.
     """
-    of = pa.array(part.explained.of)
-    items = {**_items(part), **_position_columns(part)}
+    of = pa.array(block.explained.of)
+    items = {**_items(block), **_position_columns(block)}
     metadata = {
         name: [
-            None if redacted else _encodable(outcome.meta.get(name)) for outcome in part.outcomes
+            None if redacted else _encodable(outcome.meta.get(name)) for outcome in block.outcomes
         ]
         for name in kept
         if name not in items and name in schema.names
     }
-    items = {**metadata, **(_columns_without_content(items, len(part)) if redacted else items)}
+    items = {**metadata, **(_columns_without_content(items, len(block)) if redacted else items)}
     columns: dict[str, pa.Array] = {
         name: pa.array(values, type=schema.field(name).type).take(of)
         for name, values in items.items()
     }
-    columns |= _attributions(part, schema)
+    columns |= _attributions(block, schema)
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
-def _items(part: Part) -> dict[str, Sequence[Any]]:
-    outcomes = part.outcomes
+def _items(block: Block) -> dict[str, Sequence[Any]]:
+    outcomes = block.outcomes
     return {
         "id": [encodable(outcome.item_id) for outcome in outcomes],
         "idx": [outcome.index for outcome in outcomes],
@@ -73,14 +72,14 @@ def _items(part: Part) -> dict[str, Sequence[Any]]:
     }
 
 
-def _position_columns(part: Part) -> dict[str, Sequence[Any]]:
-    pictures = [feature for feature in part.features if isinstance(feature, PatchGrid)]
+def _position_columns(block: Block) -> dict[str, Sequence[Any]]:
+    pictures = [feature for feature in block.features if isinstance(feature, PatchGrid)]
     if pictures:
-        return _pictures(part.outcomes, part.features)
-    tokens = [feature for feature in part.features if isinstance(feature, Tokens)]
+        return _pictures(block.outcomes, block.features)
+    tokens = [feature for feature in block.features if isinstance(feature, Tokens)]
     return {
-        "text": [_encodable(text) for text in part.texts],
-        "second_at": part.seconds,
+        "text": [_encodable(text) for text in block.texts],
+        "second_at": block.seconds,
         "tokens": [[encodable(piece) for piece in token.texts] for token in tokens],
         "offsets": [np.stack([token.starts, token.ends], axis=1).tolist() for token in tokens],
         "special": [token.special.tolist() for token in tokens],
@@ -111,34 +110,30 @@ def _columns_without_content(
     return {**columns, "id": [str(row) for row in columns["idx"]], "meta": ["{}"] * count}
 
 
-def _attributions(part: Part, schema: pa.Schema) -> dict[str, pa.Array]:
-    explained = part.explained
+def _attributions(block: Block, schema: pa.Schema) -> dict[str, pa.Array]:
+    explained = block.explained
+    stored = explained.columns
     entries: dict[str, Any] = {
-        "target": explained.words("target"),
-        "rank": explained.ranks,
-        "class": explained.words("class_name"),
-        "logit": explained.logit,
-        "unit": explained.words("unit"),
-        "method": explained.words("method"),
-        "at": explained.words("at"),
-        "notes": [[encodable(note) for note in notes] for notes in explained.notes()],
+        **{name: stored[name] for name in ("target", "rank", "logit", "unit", "method", "at")},
+        "class": stored["class_name"],
+        "notes": [[encodable(note) for note in notes] for notes in explained.notes],
     }
     if "special_attributions" in schema.names:
-        entries["special_attributions"] = explained.prefixes()
+        entries["special_attributions"] = stored["prefix_relevance"].tuples()
     columns = {
         name: pa.array(values, type=schema.field(name).type) for name, values in entries.items()
     }
     missing = ~explained.ledgered
     for name, values in explained.ledger_entries().items():
         columns[f"{_LEDGER}{name}"] = pa.array(values, mask=missing)
-    columns["attributions"] = _relevance(explained, part.features)
+    columns["attributions"] = _relevance(explained, block.features)
     return columns
 
 
 def _relevance(explained: AttributionColumns, features: Sequence[Tokens | PatchGrid]) -> pa.Array:
     """A list for each text, a list of rows for each picture."""
-    flat, offsets = explained.joined_relevance()
-    values = pa.array(flat)
+    flat, counts = explained.columns["relevance"]
+    offsets, values = np.append(0, np.cumsum(counts)), pa.array(flat)
     grids = [features[item] for item in explained.of.tolist()]
     if not any(isinstance(grid, PatchGrid) for grid in grids):
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values)
@@ -153,36 +148,6 @@ def _encodable(text: str | None) -> str | None:
     return None if text is None else encodable(text)
 
 
-Row = dict[str, Any]
-LEDGER = ("inputs", "special", "embeddings", "biases", "rules", "total", "gap", "magnitude")
-
-
-def iter_rows(db: Database, run: AuditRun, *, redacted: bool = False) -> Iterator[Row]:
-    """Every attribution with what is known of its item; a page of rows is held at a time.
-
-    Redacted, a row has no content of the data: its id is the number of its row, its tokens
-    are numbered, and text, offsets, source and metadata are None. Raises
-    ConfigurationError where the run was changed meanwhile.
-    """
-    items, kept = results.iter_items(db, run.id), metadata_of(run.plan)
-    item: ItemOutcome | ItemFailure | None = None
-    for attribution in results.iter_attributions(db, run.id):
-        while item is None or item.item_id != attribution.item_id:
-            item = next(items, None)
-            if item is None:
-                raise ConfigurationError(
-                    f"run {run.id} was changed while it was exported; export it again"
-                )
-        if isinstance(item, ItemOutcome):
-            metadata = {name: _clean(item.meta.get(name)) for name in kept}
-            row = _row(item, attribution)
-            yield (
-                {**dict.fromkeys(metadata), **_without_content(row)}
-                if redacted
-                else {**metadata, **row}
-            )
-
-
 def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
     """Columns of metadata that the statistics were split or grouped by: an import needs them.
 
@@ -190,76 +155,6 @@ def metadata_of(plan: AuditPlan) -> tuple[str, ...]:
     """
     names = (*plan.matching.columns, plan.slice)
     return tuple(dict.fromkeys(name for name in names if name))
-
-
-def _without_content(row: Row) -> Row:
-    """The row without content; without offsets, too, which reveal the lengths of words."""
-    redacted = {**row, "id": str(row["idx"]), "meta": "{}"}
-    redacted |= {name: None for name in ("text", "second_at", "offsets", "source") if name in row}
-    if "tokens" in row:
-        redacted["tokens"] = [str(place) for place in range(len(row["tokens"]))]
-    return redacted
-
-
-def _clean(text: str | None) -> str | None:
-    return None if text is None else encodable(text)
-
-
-def _row(item: ItemOutcome, attribution: Attribution) -> Row:
-    return {
-        "id": encodable(item.item_id),
-        "idx": item.index,
-        **_positions(item, attribution),
-        "target": attribution.target,
-        "rank": attribution.rank,
-        "class": attribution.class_name,
-        "logit": attribution.logit,
-        "prediction": item.predicted,
-        "label": _clean(item.label),
-        "raw_label": _clean(item.raw_label),
-        "predictions": list(item.logits),
-        "unit": attribution.unit,
-        "method": attribution.method,
-        "at": attribution.at,
-        "truncated": item.truncated,
-        **_ledger(attribution.ledger),
-        "notes": [encodable(note) for note in attribution.notes],
-        "meta": json.dumps(dict(item.meta)),
-    }
-
-
-def _positions(item: ItemOutcome, attribution: Attribution) -> Row:
-    if isinstance(attribution.features, PatchGrid):
-        return _picture(item, attribution, attribution.features)
-    return _text(attribution, attribution.features)
-
-
-def _text(attribution: Attribution, tokens: Sequence[Token]) -> Row:
-    return {
-        "text": _clean(attribution.text),
-        "second_at": attribution.second_at,
-        "tokens": [encodable(token.text) for token in tokens],
-        "offsets": [[token.start, token.end] for token in tokens],
-        "special": [token.special for token in tokens],
-        "attributions": attribution.relevance.tolist(),
-    }
-
-
-def _picture(item: ItemOutcome, attribution: Attribution, grid: PatchGrid) -> Row:
-    return {
-        "source": _clean(item.source),
-        "rows": grid.rows,
-        "cols": grid.cols,
-        "height": grid.height,
-        "width": grid.width,
-        "box": list(grid.box),
-        "attributions": attribution.relevance.tolist(),
-        "special_attributions": list(attribution.prefix_relevance),
-    }
-
-
-def _ledger(ledger: Ledger | None) -> Row:
-    return {f"ledger_{name}": getattr(ledger, name) if ledger else None for name in LEDGER}
 
 
 def write_jsonl(
@@ -271,10 +166,16 @@ def write_jsonl(
     """
     check_explained(run, "JSON lines")
     check_over(run, "JSON lines")
+    schema = schema_of(run)
+    if (place := schema.get_field_index("special_attributions")) >= 0:  # lines have every digit
+        schema = schema.set(place, pa.field("special_attributions", pa.list_(pa.float64())))
+    columns = [*dict.fromkeys((*metadata_of(run.plan), *schema.names))]
     with replacing(path) as partial, partial.open("w", encoding="ascii") as file:
-        for row in iter_rows(db, run, redacted=redaction is not None):
-            file.write(json.dumps({**row, "meta": json.loads(row["meta"])}, allow_nan=False))
-            file.write("\n")
+        for table in _tables(db, run, schema, redacted=redaction is not None):
+            for batch in table.select(columns).to_batches(max_chunksize=GROUP_ROWS):
+                for row in batch.to_pylist():
+                    content = {**row, "meta": json.loads(row["meta"])}
+                    file.write(f"{json.dumps(content, allow_nan=False)}\n")
 
 
 GROUP_ROWS = 1024  #: most rows of a row group
@@ -357,6 +258,10 @@ def write_parquet(
 def _tables(
     db: Database, run: AuditRun, schema: pa.Schema, *, redacted: bool
 ) -> Iterator[pa.Table]:
-    """The rows in tables of some thousand: straight from parts."""
+    """The rows in tables of some thousand: straight from blocks."""
     kept = metadata_of(run.plan)
-    yield from parts.read(db, run.id, lambda part: table_of(part, schema, kept, redacted=redacted))
+
+    def table(block: Block) -> pa.Table:
+        return table_of(block, schema, kept, redacted=redacted)
+
+    yield from blocks.read(db, run.id, table)

@@ -4,7 +4,7 @@ column per variable.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,37 +15,26 @@ from transexplain.analysis.groups.group_cells import by_class
 from transexplain.analysis.groups.group_controls import Planted
 from transexplain.analysis.groups.group_table import RankedEntity, rankings
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.impact_ratios import ImpactRow
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.mention_ablation import AblationStatistic
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.reports.exports.export_run import Redaction, check_over, new_folder, summary_of
-from transexplain.reports.exports.run_facts import Measured, measures
+from transexplain.reports.exports.run_facts import MEASURE_COLUMNS, Measured, measures
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
-from transexplain.reports.sections.bias_scenarios import scenarios_of
+from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_relevance import QualityScore
 from transexplain.reports.sections.group_section import Groups
-from transexplain.reports.sections.impact_by_category import impact_of
 from transexplain.reports.sections.measured_faithfulness import FaithfulnessRow
-from transexplain.reports.tables import Column, Columns, record_columns, write_csv
+from transexplain.reports.tables import Column, Columns, Table, chosen, record_columns, write_csv
 from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic, Robustness
 from transexplain.types.items import ItemFailure, ItemOutcome, Mention
-from transexplain.types.plans import AuditRun, Scenario
+from transexplain.types.plans import AuditRun
 from transexplain.types.scores import MetricScore
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
-    """One table; its rows are read once."""
-
-    name: str  #: of the file, without its ending
-    columns: Columns[Any]
-    rows: Iterable[Any]
 
 
 def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Iterator[Table]:
@@ -55,12 +44,14 @@ def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Itera
     already where it is to be.
     """
     yield from _group_tables(summary.groups)
-    yield Table(name="entities", columns=_entity_columns(), rows=_entities(total, fewest))
-    yield Table(name="words", columns=_word_columns(), rows=_words(total, fewest))
+    rows, ranked = record_columns(EntityRow, 2), record_columns(RankedEntity, 3)
+    columns = (*_CLASS, *chosen(rows, _OF_ENTITY), *chosen(ranked, _SHRUNKEN))
+    yield Table(name="entities", columns=columns, rows=_entities(total, fewest))
+    columns = (*_CLASS, _MEAN, *record_columns(WordTotal, 2))
+    yield Table(name="words", columns=columns, rows=_words(total, fewest))
     yield _records("faithfulness", FaithfulnessRow, _rows(summary.faithfulness))
-    yield _behind(_ANSWER, "impact_ratios", ImpactRow, _impact_rows(summary))
-    stated = ((scenario.scenario, scenario) for scenario in scenarios_of(summary))
-    yield Table(name="scenarios", columns=_SCENARIO, rows=stated)
+    for name, record in summary.sections.items():
+        yield from SECTIONS.load(name).tables(record)
 
 
 def _group_tables(groups: Groups | None) -> Iterator[Table]:
@@ -99,15 +90,6 @@ _KEY: Columns[Any] = (
     Column("target", lambda row: row[0].target),
     Column("class_name", lambda row: row[0].class_name),
 )
-_ANSWER: Columns[Any] = (
-    Column("answer", lambda row: row[0][0]),
-    Column("by", lambda row: row[0][1]),
-)
-_SCENARIO: Columns[Any] = (
-    *record_columns(Scenario, 0),
-    Column("missing", lambda row: "; ".join(row[1].missing)),
-    Column("overdue", lambda row: row[1].overdue),
-)
 _STRATUM: Columns[Any] = (
     Column("split_by", lambda row: row[0][0]),
     Column("split_value", lambda row: row[0][1]),
@@ -119,15 +101,7 @@ _VERDICT: Columns[GroupVerdict] = (
     Column("missing", lambda verdict: "; ".join(verdict.missing)),
     *record_columns(GroupVerdict),
 )
-#: of a measure, as the SQL table calls them
-_OF_MEASURE = {
-    "name": "measure",
-    "low": "limit_low",
-    "high": "limit_high",
-    "interval_low": "value_low",
-    "interval_high": "value_high",
-    "level": "interval_level",
-}
+_TITLES = {field: column for column, field in MEASURE_COLUMNS.items()}
 _MEASURE: Columns[Measured] = (
     Column("group", lambda row: row[1].group),
     Column("reference", lambda row: row[1].reference),
@@ -135,7 +109,7 @@ _MEASURE: Columns[Measured] = (
     Column("prediction", lambda row: row[1].prediction),
     Column("stratum", lambda row: row[1].stratum),
     *(
-        replace(column, title=_OF_MEASURE.get(column.title, column.title))
+        replace(column, title=_TITLES.get(column.title, column.title))
         for column in record_columns(Measure, 2)
     ),
 )
@@ -144,30 +118,8 @@ _CLASS: Columns[Any] = (
     Column("class_name", lambda row: row[1]),
 )
 _MEAN: Column[Any] = Column("mean", lambda row: row[2].relevance / row[2].mentions)
-_OF_ENTITY = ("group", "entity", "mentions", "documents", "mean", "share", "positive", "rank")
-_SHRUNKEN = {
-    "shrunken": "shrunken",
-    "interval_low": "shrunken_low",
-    "interval_high": "shrunken_high",
-}
-
-
-def _entity_columns() -> Columns[Any]:
-    row = {column.title: column for column in record_columns(EntityRow, 2)}
-    ranked = record_columns(RankedEntity, 3)
-    return (
-        *_CLASS,
-        *(row[name] for name in _OF_ENTITY),
-        *(
-            replace(column, title=_SHRUNKEN[column.title])
-            for column in ranked
-            if column.title in _SHRUNKEN
-        ),
-    )
-
-
-def _word_columns() -> Columns[Any]:
-    return (*_CLASS, _MEAN, *record_columns(WordTotal, 2))
+_OF_ENTITY = "group entity mentions documents mean share positive rank"
+_SHRUNKEN = "shrunken shrunken_low=interval_low shrunken_high=interval_high"
 
 
 def _entities(
@@ -190,13 +142,6 @@ def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[str, str, WordT
         for word in total.words(*key):
             if word.documents >= fewest:
                 yield *key, word
-
-
-def _impact_rows(summary: Summary) -> Iterator[tuple[tuple[str, str], ImpactRow]]:
-    record = impact_of(summary)
-    for answer in record.answers if record else ():
-        for table in answer.tables:
-            yield from (((answer.answer, table.by), row) for row in table.rows)
 
 
 def _splits(groups: Groups) -> Iterator[tuple[tuple[str, str], GroupStatistic]]:

@@ -137,6 +137,14 @@ def summary_of(
     return summary if redaction is None else redacted(summary, redaction.fewest)
 
 
+def explained_summary(
+    db: Database, run: AuditRun, redaction: Redaction | None, form: str
+) -> Summary:
+    """The findings for a text called `form`; raises ConfigurationError for an evaluation."""
+    check_explained(run, form)
+    return summary_of(db, run, redaction)
+
+
 @contextmanager
 def _written_here(path: AnyPath) -> Iterator[Path]:
     """A path of this machine to write to; what is there at the end is copied to a URL.

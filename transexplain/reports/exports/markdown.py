@@ -9,6 +9,7 @@ from transexplain.analysis.groups.measures import gravest
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
 from transexplain.reports.evaluation.evaluation_text import probability
+from transexplain.reports.exports.export_run import Redaction, explained_summary
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
 from transexplain.reports.phrasing import (
     MEASURES,
@@ -25,45 +26,46 @@ from transexplain.reports.phrasing import (
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.group_answers import hidden_parts
-from transexplain.reports.sections.group_relevance import RELEVANCE
+from transexplain.reports.sections.group_relevance import RELEVANCE, key_of
 from transexplain.reports.sections.group_section import Groups, control_sentences
 from transexplain.reports.sections.item_fates import FailureKind
 from transexplain.reports.sections.previous_run import Previous
 from transexplain.reports.tables import Column, Columns, markdown_cell, markdown_table
 from transexplain.reports.verdict_words import VerdictChange
+from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic
+from transexplain.types.plans import AuditRun
 
 _ROWS = 12  #: of a table
 _LONGEST = 120  #: characters of a name or message
 _Row = TypeVar("_Row")
-_Compared = GroupStatistic | RandomisedRow
+
+
+def export(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
+    """Raises ConfigurationError for an evaluation."""
+    return render(explained_summary(db, run, redaction, "summary for a pull request"))
 
 
 def render(summary: Summary) -> str:
     """`summary` as GitHub-flavoured Markdown of at most 60 lines."""
     audited = summary.audited
-    method = method_of(audited.method, summary.approximates)
+    method, hidden = method_of(audited.method, summary.approximates), redaction(summary)
     lines = [
         f"## {_cell(audited.name)}: {_cell(short(audited.model))} on "
         f"{_cell(short(audited.dataset))}",
         "",
-        *_verdict(summary),
+        *((f"**{markdown_text(summary.verdict.text)}**", "") if summary.verdict else ()),
         *(f"- {markdown_text(statement.text)}" for statement in _headline(summary)),
         *_groups(summary),
         *_controls(summary.groups),
         *_changes(summary.previous),
         *_failures(summary.failures),
-        *_redacted(summary),
+        *(("", hidden) if hidden else ()),
         "",
         f"Run {audited.run_id}, method {_cell(method)}, plan {audited.plan_digest[:12]}, "
         f"TransExplain {audited.version}.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _verdict(summary: Summary) -> Iterator[str]:
-    if summary.verdict is not None:
-        yield from (f"**{markdown_text(summary.verdict.text)}**", "")
 
 
 def _headline(summary: Summary) -> Iterator[Statement]:
@@ -94,10 +96,6 @@ def _groups(summary: Summary) -> Iterator[str]:
     yield from _table(_VERDICTS, groups.verdicts)
     flagged = [row for row in compared(groups) if row.flagged]
     yield from _table(_relevance_columns(summary, groups.randomised), flagged)
-
-
-def _key(row: _Compared) -> tuple[str, str, str]:
-    return row.group, row.target, row.class_name
 
 
 def _answered(state: str, row: Counterfactual | Outcome | None) -> str:
@@ -145,7 +143,7 @@ _VERDICTS: Columns[GroupVerdict] = (
 
 
 def _relevance_columns(summary: Summary, randomised: Randomised | None) -> Columns[GroupStatistic]:
-    random = {_key(row): row for row in randomised.rows} if randomised else {}
+    random = {key_of(row): row for row in randomised.rows} if randomised else {}
     classes = summary.audited.classes
     return (
         Column("Group", lambda row: row.group),
@@ -157,7 +155,7 @@ def _relevance_columns(summary: Summary, randomised: Randomised | None) -> Colum
         Column("Entities", lambda row: f"{row.entities:,}"),
         Column(
             "Randomised too",
-            lambda row: _unlearnt(row, random.get(_key(row))) if randomised else "not measured",
+            lambda row: _unlearnt(row, random.get(key_of(row))) if randomised else "not measured",
         ),
     )
 
@@ -195,12 +193,6 @@ def _changes(previous: Previous | None) -> Iterator[str]:
         Column("now", lambda change: change.outcome_after or "no verdict"),
     )
     yield from _table(columns, changed)
-
-
-def _redacted(summary: Summary) -> Iterator[str]:
-    sentence = redaction(summary)
-    if sentence is not None:
-        yield from ("", sentence)
 
 
 _FAILURE: Columns[FailureKind] = (

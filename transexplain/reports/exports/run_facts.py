@@ -7,7 +7,7 @@ from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.group_verdicts import VerdictState
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.measures import Measure
-from transexplain.analysis.groups.outcomes import Outcome, Side
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeSide
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import (
     approximation_sentences,
@@ -19,7 +19,6 @@ from transexplain.reports.phrasing import (
 )
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.audited_run import Audited
-from transexplain.reports.sections.bias_scenarios import gap_sentence, scenarios_of
 from transexplain.reports.sections.group_answers import (
     MENTION,
     OUTCOME,
@@ -27,7 +26,6 @@ from transexplain.reports.sections.group_answers import (
     verdict_sentence,
 )
 from transexplain.reports.sections.group_section import Groups, control_sentences
-from transexplain.reports.sections.impact_by_category import impact_of, lowest_sentence
 from transexplain.reports.sections.mixed_section import mixture_sentence as mixture
 from transexplain.types.findings import GroupStatistic
 
@@ -77,6 +75,17 @@ def verdicts(groups: Groups | None, state: VerdictState) -> Iterator[str]:
 Measured = tuple[Literal["mention", "outcome"], Counterfactual | Outcome, Measure]
 
 
+#: column of the tables of measures -> field of a measure that is called otherwise
+MEASURE_COLUMNS = {
+    "measure": "name",
+    "value_low": "interval_low",
+    "value_high": "interval_high",
+    "interval_level": "level",
+    "limit_low": "low",
+    "limit_high": "high",
+}
+
+
 def measures(groups: Groups | None) -> Iterator[Measured]:
     """Every measure of the verdicts, in the order of the report."""
     if groups is not None:
@@ -110,7 +119,7 @@ def accuracy(summary: Summary) -> str | None:
 
 def errors(groups: Groups | None) -> Iterator[str]:
     """Error rates over the items of each group and of its reference."""
-    sides: dict[str, Side] = {}
+    sides: dict[str, OutcomeSide] = {}
     for outcome in groups.outcomes if groups else ():
         if not outcome.stratum:
             sides.setdefault(outcome.reference, outcome.other)
@@ -121,7 +130,7 @@ def errors(groups: Groups | None) -> Iterator[str]:
             yield f"Items {'of' if name in whole else 'with'} {name}: {_error(side)}."
 
 
-def _error(side: Side) -> str:
+def _error(side: OutcomeSide) -> str:
     rate = side.error
     assert rate is not None
     low, high = rate.interval
@@ -164,22 +173,6 @@ def checks(summary: Summary) -> Iterator[str]:
         )
     if summary.groups is not None:
         yield from control_sentences(summary.groups)
-
-
-def scenarios(summary: Summary) -> Iterator[str]:
-    """The bias scenarios of the specification in sentences, each with what it lacks."""
-    for scenario in scenarios_of(summary):
-        parts = " ".join(
-            f"{title}: {text.rstrip('.')}." for title, text in scenario.parts() if text
-        )
-        yield f"{parts} {gap_sentence(scenario)}".rstrip()
-
-
-def impact(summary: Summary) -> Iterator[str]:
-    """The lowest impact ratio by category of person, for every favourable answer."""
-    record = impact_of(summary)
-    if record is not None:
-        yield from (lowest_sentence(answer, record.limit) for answer in record.answers)
 
 
 def redaction(summary: Summary) -> str | None:

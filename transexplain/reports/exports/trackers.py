@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transexplain.registry import require
-from transexplain.reports.exports import csv_tables, text_exports
+from transexplain.reports.exports import EXPORTS, csv_tables
 from transexplain.reports.exports.export_run import (
     Redaction,
     check_explained,
@@ -19,7 +19,7 @@ from transexplain.reports.exports.run_facts import (
     state_counts,
     verdict_counts,
 )
-from transexplain.reports.phrasing import short
+from transexplain.reports.phrasing import encodable, short
 from transexplain.reports.report_formats import render_json
 from transexplain.reports.report_records import Summary
 from transexplain.reports.summary import GALLERY
@@ -105,9 +105,9 @@ def findings(
     Raises ConfigurationError: the run is an evaluation or not over.
     """
     csv_tables.write(db, run, folder / "tables", redaction)
-    (folder / "summary.md").write_text(text_exports.markdown(db, run, redaction), encoding="utf-8")
-    card = text_exports.model_card(db, run, redaction)
-    (folder / "model-card.md").write_text(card, encoding="utf-8")
+    for form, name in (("markdown", "summary.md"), ("model-card", "model-card.md")):
+        text = encodable(EXPORTS.load(form)(db, run, redaction))
+        (folder / name).write_text(text, encoding="utf-8")
     summary = summary_of(db, run, redaction, GALLERY)
     (folder / "report.json").write_text(render_json(summary), encoding="ascii")
     return summary

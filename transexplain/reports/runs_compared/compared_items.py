@@ -4,7 +4,7 @@ import heapq
 import json
 import math
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -19,7 +19,7 @@ from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import MIN_ITEMS
 from transexplain.analysis.groups.paired_runs import PairedTotals
 from transexplain.errors import ConfigurationError
-from transexplain.methods.learned_facts import portable
+from transexplain.methods.explainer_files import portable
 from transexplain.rank_correlation import rank_similarity
 from transexplain.reports.runs_compared.comparison_records import (
     AnswerChanges,
@@ -42,43 +42,19 @@ from transexplain.types.tokens import Token
 _PREDICTED = "predicted"
 
 
-@dataclass(slots=True)
-class FoundTotals:
-    """The entities, or the answers, that two runs find in the same texts."""
-
-    _counts: dict[str, Counter[str]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, before: AuditPlan, after: AuditPlan) -> "FoundTotals | None":
-        """Over nothing yet; None: the model finds nothing, or not both explain what it does."""
-        targets = {*before.targets} & {*after.targets}
-        return cls() if after.model.head in AT_POSITIONS and _PREDICTED in targets else None
-
-    def add(self, before: Sequence[Attribution], after: Sequence[Attribution]) -> bool:
-        """Count those of one text; whether they differ."""
-        old, new = _found_in(before), _found_in(after)
-        for place, name in old.items():
-            now = new.get(place)
-            self._of(name).update(before=1, same=now == name, renamed=now not in (None, name))
-        for name in new.values():
-            self._of(name).update(after=1)
-        return old != new
-
-    def _of(self, name: str) -> Counter[str]:
-        return self._counts.setdefault(name, Counter())
-
-    def rows(self) -> tuple[FoundChange, ...]:
-        """A row for each type, by name."""
-        return tuple(
-            FoundChange(
-                name=name,
-                before=counts["before"],
-                after=counts["after"],
-                same=counts["same"],
-                renamed=counts["renamed"],
-            )
-            for name, counts in sorted(self._counts.items())
-        )
+def _count_found(
+    totals: defaultdict[str, Counter[str]],
+    before: Sequence[Attribution],
+    after: Sequence[Attribution],
+) -> bool:
+    """Count what two runs find in one text, by type; whether that differs."""
+    old, new = _found_in(before), _found_in(after)
+    for place, name in old.items():
+        now = new.get(place)
+        totals[name].update(before=1, same=now == name, renamed=now not in (None, name))
+    for name in new.values():
+        totals[name].update(after=1)
+    return old != new
 
 
 def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | None, str]:
@@ -90,52 +66,38 @@ def _found_in(attributions: Sequence[Attribution]) -> dict[tuple[int, int] | Non
     }
 
 
-@dataclass(slots=True)
-class AnswerTotals:
-    """The answers that two models generate to the same prompts, of all and by group."""
+def found_changes(totals: Mapping[str, Counter[str]] | None) -> tuple[FoundChange, ...]:
+    """A row for each type of entities or answers, by name."""
+    return tuple(
+        FoundChange(name=name, **{side: counts[side] for side in _FOUND})
+        for name, counts in sorted((totals or {}).items())
+    )
 
-    unknown: int = 0
-    _all: Counter[str] = field(default_factory=Counter)
-    _groups: dict[str, Counter[str]] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, before: AuditPlan, after: AuditPlan) -> "AnswerTotals | None":
-        """Over nothing yet; None: not both models generate their answers."""
-        generates = (plan.model.head == GENERATED for plan in (before, after))
-        return cls() if all(generates) else None
+_FOUND = ("before", "after", "same", "renamed")
 
-    def add(self, pair: ItemPair, same: bool | None, groups: Collection[str]) -> None:
-        """Count one prompt, which names `groups`; `same` None: what is stored does not say."""
-        if same is None:
-            self.unknown += 1
-            return
-        old, new = pair
-        labelled = old.label is not None and old.label == new.label
-        was, now = (labelled and outcome.predicted == outcome.label for outcome in (old, new))
-        for counts in (self._all, *(self._groups.setdefault(group, Counter()) for group in groups)):
-            counts.update(items=1, changed=not same, labelled=labelled, was=was, now=now)
 
-    def record(self) -> AnswerChanges:
-        """The counts, groups by name."""
-        items, changed = self._all["items"], self._all["changed"]
-        return AnswerChanges(
-            items=items,
-            changed=changed,
-            share=changed / items if items else None,
-            unknown=self.unknown,
-            groups=tuple(
-                GroupAnswers(
-                    group=name,
-                    items=counts["items"],
-                    changed=counts["changed"],
-                    share=counts["changed"] / counts["items"],
-                    labelled=counts["labelled"],
-                    right_before=counts["was"],
-                    right_after=counts["now"],
-                )
-                for name, counts in sorted(self._groups.items())
-            ),
-        )
+def answer_changes(answers: Mapping[str | None, Counter[str]], unknown: int) -> AnswerChanges:
+    """The counts of generated answers, of all (None) and of every group, by name."""
+    items, changed = answers[None]["items"], answers[None]["changed"]
+    return AnswerChanges(
+        items=items,
+        changed=changed,
+        share=changed / items if items else None,
+        unknown=unknown,
+        groups=tuple(
+            GroupAnswers(
+                group=name,
+                items=counts["items"],
+                changed=counts["changed"],
+                share=counts["changed"] / counts["items"],
+                labelled=counts["labelled"],
+                right_before=counts["was"],
+                right_after=counts["now"],
+            )
+            for name, counts in sorted((group, of) for group, of in answers.items() if group)
+        ),
+    )
 
 
 _NAMED = 5
@@ -500,9 +462,11 @@ class Walk:
     pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
     mentions: PairedTotals = field(default_factory=PairedTotals)
     disparities: dict[str, Disparity] = field(default_factory=dict)  #: the first of each kind
-    #: of models that answer at positions, which are explained for `predicted`; None: others
-    found: FoundTotals | None = None
-    answers: AnswerTotals | None = None  #: of models that generate their answers; None: others
+    #: type -> counts, of models that answer at positions and are explained for `predicted`
+    found: defaultdict[str, Counter[str]] | None = None
+    #: group (None: all) -> counts, of models that generate their answers; None: others
+    answers: defaultdict[str | None, Counter[str]] | None = None
+    unknown_answers: int = 0  #: prompts of which what is stored does not say whether they changed
     units: set[str] = field(default_factory=set)
     _shown: list[tuple[float, int, ChangedItem]] = field(default_factory=list)
 
@@ -510,13 +474,15 @@ class Walk:
     def of(cls, before: AuditRun, after: AuditRun) -> "Walk":
         """Over nothing yet."""
         old, new = before.plan, after.plan
+        finds = new.model.head in AT_POSITIONS and _PREDICTED in {*old.targets} & {*new.targets}
+        generates = old.model.head == new.model.head == GENERATED
         return cls(
             ids=(before.id, after.id),
             classes=(old.model.classes, new.model.classes),
             same_data=old.dataset.content == new.dataset.content,
             same_texts=stored_texts(old) == stored_texts(new),
-            found=FoundTotals.of(old, new),
-            answers=AnswerTotals.of(old, new),
+            found=defaultdict(Counter) if finds else None,
+            answers=defaultdict(Counter) if generates else None,
         )
 
     @property
@@ -551,13 +517,6 @@ class Walk:
             return _stored_words(before), _stored_words(after)
         return texts
 
-    def _same_answer(
-        self, pair: ItemPair, before: Sequence[Attribution], after: Sequence[Attribution]
-    ) -> bool | None:
-        """Return whether a model that generates says the same in both runs; None: not stored."""
-        texts = self._contents(pair, before, after)
-        return texts[0] == texts[1] if self.same_texts and all(texts) else None
-
     def add_item(
         self,
         pair: ItemPair,
@@ -571,17 +530,35 @@ class Walk:
         """
         self.common += 1
         old, new = pair
-        moved = self.found is not None and self.found.add(before, after)
+        moved = self.found is not None and _count_found(self.found, before, after)
         same: bool | None = True
         if self.answers is not None:
-            same = self._same_answer(pair, before, after)
-            self.answers.add(pair, same, groups)
+            texts = self._contents(pair, before, after)
+            same = texts[0] == texts[1] if self.same_texts and all(texts) else None
+            self._answer(self.answers, pair, same, groups)
             moved = same is False
         self._count_labels(pair)
         self.rates.add(groups, old.predicted, new.predicted)
         if old.predicted != new.predicted or moved:
             self._count_change(pair)
         return same is True
+
+    def _answer(
+        self,
+        answers: defaultdict[str | None, Counter[str]],
+        pair: ItemPair,
+        same: bool | None,
+        groups: Collection[str],
+    ) -> None:
+        """Count the answers to one prompt; `same` None: what is stored does not say."""
+        if same is None:
+            self.unknown_answers += 1
+            return
+        old, new = pair
+        labelled = old.label is not None and old.label == new.label
+        was, now = (labelled and outcome.predicted == outcome.label for outcome in pair)
+        for group in (None, *groups):
+            answers[group].update(items=1, changed=not same, labelled=labelled, was=was, now=now)
 
     def _count_labels(self, pair: ItemPair) -> None:
         old, new = pair
@@ -657,32 +634,28 @@ def walk_pairs(db: Database, walk: Walk, known: Sequence[Disparity] = (), *, for
     same, or where there are `known` disparities; the message lists what the first page shows, too.
     """
     for page in iter_pairs(db, *walk.ids):
-        _page(db, page, walk)
+        names = [after.item_id for _, after in page]
+        before, after = (
+            _by_item(results.iter_attributions(db, key, item_ids=names)) for key in walk.ids
+        )
+        mentioned = [_by_item(results.iter_mentions(db, key, item_ids=names)) for key in walk.ids]
+        for pair in page:
+            name = pair[1].item_id
+            if not walk.takes(pair, before.get(name, ()), after.get(name, ())):
+                continue
+            sides = before.get(name, ()), after.get(name, ())
+            old, new = (side.get(name, ()) for side in mentioned)
+            if not walk.add_item(pair, *sides, {mention.group for mention in new}):
+                walk.mentions.unpaired += len(old) + len(new)
+                continue
+            walk.add_explanations(*sides, _beginning(pair[1]))
+            if old or new:
+                walk.mentions.add(old, new)
         if not force:
             refuse([*known, *walk.disparities.values()])
     if not force:
         refuse(known)
     return walk
-
-
-def _page(db: Database, page: Sequence[ItemPair], walk: Walk) -> None:
-    names = [after.item_id for _, after in page]
-    before, after = (
-        _by_item(results.iter_attributions(db, key, item_ids=names)) for key in walk.ids
-    )
-    mentioned = [_by_item(results.iter_mentions(db, key, item_ids=names)) for key in walk.ids]
-    for pair in page:
-        name = pair[1].item_id
-        if not walk.takes(pair, before.get(name, ()), after.get(name, ())):
-            continue
-        sides = before.get(name, ()), after.get(name, ())
-        old, new = (side.get(name, ()) for side in mentioned)
-        if not walk.add_item(pair, *sides, {mention.group for mention in new}):
-            walk.mentions.unpaired += len(old) + len(new)
-            continue
-        walk.add_explanations(*sides, _beginning(pair[1]))
-        if old or new:
-            walk.mentions.add(old, new)
 
 
 def _stored_words(attributions: Sequence[Attribution]) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from transexplain.analysis.groups.paired_runs import GroupShift
 from transexplain.reports.report_section import Statement
-from transexplain.reports.sections.item_fates import Counts
+from transexplain.reports.sections.item_fates import FateCounts
 from transexplain.reports.verdict_words import RateChange, VerdictChange
 from transexplain.types.findings import Verdict
 
@@ -17,7 +17,7 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Side:
+class ComparedRun:
     """One of the two runs."""
 
     run_id: str
@@ -27,7 +27,7 @@ class Side:
     model: str
     model_digest: str  #: sha256 over weights, config and tokenizer
     dataset: str
-    counts: Counts
+    counts: FateCounts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,7 +122,7 @@ class Predictions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mean:
+class ComparedMean:
     """A mean over items."""
 
     mean: float
@@ -148,9 +148,11 @@ class ClassChange:
     items: int
     logit_before: float  #: mean of the explained logit
     logit_after: float
-    logit_change: Mean
+    logit_change: ComparedMean
     logit_change_size: float  #: mean of |change|
-    agreement: Mean | None  #: Spearman's correlation of relevance, per item; None: of no item
+    agreement: (
+        ComparedMean | None
+    )  #: Spearman's correlation of relevance, per item; None: of no item
     without_agreement: int  #: items with too few positions in common
     least_alike: tuple[LeastAlike, ...]
 
@@ -189,8 +191,8 @@ class DriftSummary:
 
     headline: tuple[Statement, ...]
     version: str  #: of TransExplain
-    before: Side
-    after: Side
+    before: ComparedRun
+    after: ComparedRun
     modality: str
     classes: tuple[str, ...]
     method: str

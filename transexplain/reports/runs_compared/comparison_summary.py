@@ -1,11 +1,10 @@
 """Compares two runs in one record."""
 
-import json
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, get_args
+from dataclasses import replace
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from scipy.stats import binomtest
@@ -21,13 +20,14 @@ from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import class_phrase, named, number, signed, things
-from transexplain.reports.report_formats import plain
-from transexplain.reports.report_section import Statement, merged
+from transexplain.reports.phrasing import class_phrase, named, number, percent, signed, things
+from transexplain.reports.report_section import Statement, merged, of_run
 from transexplain.reports.runs_compared.compared_items import (
     ClassPairs,
     Walk,
+    answer_changes,
     clusters_of,
+    found_changes,
     of_plans,
     walk_pairs,
 )
@@ -36,12 +36,12 @@ from transexplain.reports.runs_compared.comparison_records import (
     AnswerChanges,
     ChangeCount,
     ClassChange,
+    ComparedMean,
+    ComparedRun,
     Disparity,
     DriftSummary,
     GroupChanges,
-    Mean,
     Predictions,
-    Side,
     Transition,
 )
 from transexplain.reports.sections.group_relevance import rules_of
@@ -64,7 +64,7 @@ _SHOWN = 6
 
 
 def headline(
-    sides: tuple[Side, Side],
+    sides: tuple[ComparedRun, ComparedRun],
     disparities: Sequence[Disparity],
     predictions: Predictions,
     changes: Sequence[ClassChange],
@@ -111,7 +111,7 @@ def _moved(transition: Transition) -> bool:
     return transition.turned or transition.before != transition.after
 
 
-def _same_model(sides: tuple[Side, Side]) -> Iterator[Statement]:
+def _same_model(sides: tuple[ComparedRun, ComparedRun]) -> Iterator[Statement]:
     if sides[0].model_digest and sides[0].model_digest == sides[1].model_digest:
         yield Statement(kind="fact", text="Both runs audited the same model.")
 
@@ -148,7 +148,7 @@ def _left_out(predictions: Predictions) -> Iterator[Statement]:
     )
 
 
-def _unfinished(sides: tuple[Side, Side]) -> Iterator[Statement]:
+def _unfinished(sides: tuple[ComparedRun, ComparedRun]) -> Iterator[Statement]:
     for side in sides:
         missing = side.counts.total - side.counts.done
         if missing:
@@ -170,7 +170,7 @@ def _changed(predictions: Predictions) -> Iterator[Statement]:
     yield Statement(
         kind="fact",
         text=f"{predictions.changed:,} of {predictions.common:,} items in both "
-        f"({_percent(predictions.changed / predictions.common)}) are predicted "
+        f"({percent(predictions.changed / predictions.common)}) are predicted "
         f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
     )
 
@@ -187,17 +187,13 @@ def _changed_predictions(changes: AnswerChanges) -> Iterator[Statement]:
     yield Statement(
         kind="fact" if changes.changed else "clear",
         text=f"{changes.changed:,} of {changes.items:,} prompts in both "
-        f"({_percent(changes.share)}) have another answer.",
+        f"({percent(changes.share)}) have another answer.",
     )
     if changes.changed and len(changes.groups) > 1:
         rows = sorted(changes.groups, key=lambda row: row.share)
-        least, most = (f"{_percent(row.share)} ({row.group})" for row in (rows[0], rows[-1]))
+        least, most = (f"{percent(row.share)} ({row.group})" for row in (rows[0], rows[-1]))
         text = f"By the group that a prompt names that share is {least} to {most}."
         yield Statement(kind="fact", text=text)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f}\u00a0%"
 
 
 def _found(predictions: Predictions) -> Iterator[Statement]:
@@ -359,17 +355,8 @@ def _audit(db: Database, run_id: str) -> AuditRun:
     return run
 
 
-def _side(db: Database, run: AuditRun) -> Side:
-    return Side(
-        run_id=run.id,
-        name=run.plan.name,
-        state=run.state,
-        created=run.created,
-        model=run.plan.model.source,
-        model_digest=run.plan.model.digest,
-        dataset=run.plan.dataset.source,
-        counts=counts_of(db, run),
-    )
+def _side(db: Database, run: AuditRun) -> ComparedRun:
+    return of_run(ComparedRun, run, counts=counts_of(db, run))
 
 
 def _predictions(walk: Walk) -> Predictions:
@@ -393,8 +380,10 @@ def _predictions(walk: Walk) -> Predictions:
         lost=lost,
         gained=gained,
         p=mcnemar_p(lost, gained) if labelled else None,
-        found=walk.found.rows() if walk.found else (),
-        answers=walk.answers.record() if walk.answers else None,
+        found=found_changes(walk.found),
+        answers=answer_changes(walk.answers, walk.unknown_answers)
+        if walk.answers is not None
+        else None,
     )
 
 
@@ -428,7 +417,7 @@ def _change(target: str, class_name: str, pairs: ClassPairs) -> ClassChange:
     )
 
 
-def mean_over_items(values: "array[float]") -> Mean:
+def mean_over_items(values: "array[float]") -> ComparedMean:
     """The mean of at least one value, with a bootstrap interval over items from five on."""
     numbers = np.frombuffer(values)
     if len(numbers) < FEWEST:
@@ -437,7 +426,7 @@ def mean_over_items(values: "array[float]") -> Mean:
         interval = intervals(numbers[None, :], seed=0)[0]
     else:
         interval = t_interval(values)
-    return Mean(mean=float(numbers.mean()), interval=interval, items=len(numbers))
+    return ComparedMean(mean=float(numbers.mean()), interval=interval, items=len(numbers))
 
 
 def _groups(db: Database, old: AuditRun, new: AuditRun, walk: Walk) -> GroupChanges | None:
@@ -509,14 +498,13 @@ def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupS
     return {(row.target, row.class_name, row.group): row for row in rows}
 
 
-@dataclass(frozen=True, slots=True)
-class ShiftTable:
+class ShiftTable(NamedTuple):
     """The groups of one target and class, those that rose most first."""
 
     target: str
     class_name: str
     rows: tuple[tuple[GroupShift, GroupStatistic], ...]  #: the second is what is drawn
-    axis: forest.Axis
+    axis: forest.ForestAxis
 
 
 def render(summary: DriftSummary) -> str:
@@ -587,11 +575,6 @@ def _moves(groups: GroupChanges) -> tuple[Transition, ...]:
         if transition.before != transition.after and transition not in first
     ]
     return (*first, *rest)
-
-
-def render_json(summary: DriftSummary) -> str:
-    """`summary` as JSON text in ASCII; a number that is not finite is null."""
-    return json.dumps(plain(summary), indent=1, allow_nan=False) + "\n"
 
 
 def schema() -> dict[str, Any]:

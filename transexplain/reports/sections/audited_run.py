@@ -7,7 +7,7 @@ from typing import Any
 from transexplain.analysis.groups.class_totals import SeenTotals
 from transexplain.analysis.groups.text_totals import TextRepeats
 from transexplain.methods import facts_of
-from transexplain.methods.learned_facts import without_folders
+from transexplain.methods.explainer_files import without_folders
 from transexplain.provenance.manifest import Manifest
 from transexplain.reports import phrasing
 from transexplain.reports.phrasing import nearness, sampled, short
@@ -20,7 +20,7 @@ from transexplain.reports.redaction import (
     kept,
     within,
 )
-from transexplain.reports.report_section import Section, Source
+from transexplain.reports.report_section import Section, SectionSource, of_run
 from transexplain.reports.sections.group_section import group_notes
 from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
 from transexplain.reports.survey import SHARE
@@ -36,7 +36,6 @@ from transexplain.types.plans import (
     StoreText,
 )
 from transexplain.types.scores import Approximation
-from transexplain.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,36 +79,12 @@ class Audited:
 def audited_of(run: AuditRun, seen: SeenTotals, manifest: Manifest) -> Audited:
     """The audited model, data and method, from the plan, the explanations and the manifest."""
     plan = run.plan
-    return Audited(
-        run_id=run.id,
-        name=plan.name,
-        state=run.state,
-        created=run.created,
-        finished=run.finished,
-        plan_digest=plan.digest,
-        version=__version__,
-        model=plan.model.source,
-        model_digest=plan.model.digest,
-        dtype=plan.model.dtype,
-        device=plan.model.device,
-        modality=plan.model.modality,
-        classes=plan.model.classes,
-        dataset=plan.dataset.source,
-        fingerprint=plan.dataset.fingerprint,
-        root=plan.dataset.root,
-        method=plan.method.name,
+    return of_run(
+        Audited,
+        run,
         parameters=dict(plan.method.params),
-        targets=plan.targets,
         at=tuple(sorted(seen.input_layers)),
         unit=" and ".join(sorted(seen.units)) or "logits",
-        long_text=plan.long_text,
-        max_length=plan.max_length,
-        payload=plan.payload,
-        window=plan.window,
-        stride=plan.stride,
-        long_text_join=plan.long_text_join,
-        task=plan.task,
-        head=plan.model.head,
         recogniser=plan.recogniser.name if plan.recogniser else "",
         inputs_digest=manifest.name,
         manifest_digest=manifest.sha256,
@@ -421,7 +396,7 @@ class LabelReadings:
     omitted: int  #: labels beyond those listed
 
 
-def _collect(source: Source) -> LabelReadings | None:
+def _collect(source: SectionSource) -> LabelReadings | None:
     """None where no label is stored: the data has none, or the run is of older software.
 
     Where tokens are labelled or answers marked or generated, an item's label is a list of its

@@ -1,8 +1,8 @@
 """The relevance of each class: lists of words, mean heatmaps and positions in the text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,13 +12,19 @@ from transexplain.reports import charts
 from transexplain.reports.charts import Drawing, Series, Stroke, stroke
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile
 from transexplain.reports.phrasing import encodable
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    inside,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Section
 from transexplain.reports.sections.rare_words import RULES as RARE_WORDS
 from transexplain.reports.sections.rare_words import (
     Overlap,
     RareWord,
-    RareWords,
     cloud,
     plane,
     rare_words,
@@ -91,7 +97,8 @@ def views(
         {*total.class_keys, *seen.count},
         key=lambda key: (place.get(key[0], len(place)), -seen.count[key], key),
     )
-    heatmaps = _most_frequent(total.heatmaps())
+    grids = sorted(total.heatmaps(), key=lambda grid: grid.count)
+    heatmaps = {(grid.target, grid.class_name): grid for grid in grids}  # of the most frequent size
     minimum = MINIMUM if total.items >= _SMALL else 2
     shown = sorted(sorted(keys, key=lambda key: -seen.count[key])[:CLASSES], key=keys.index)
     rare = rare_words(shown, total, seen.count, minimum)
@@ -108,7 +115,7 @@ def _view(
     key: ClassKey,
     heatmap: MeanHeatmap | None,
     minimum: int,
-    rare: RareWords,
+    rare: Mapping[str, Any],
     *,
     of_text: bool,
 ) -> ClassView:
@@ -126,11 +133,8 @@ def _view(
         lowering_by_mean=_top(words, lambda word: -word.mean),
         lowering_by_total=_top(words, lambda word: -word.total),
         heatmap=grid_of(heatmap.relevance) if heatmap else None,
-        rare=rare.top,
-        rare_overlap=rare.overlap,
-        rare_shared=rare.shared,
-        weighted=rare.weighted,
-        positions=tuple(_part(part) for part in total.positions.parts(*key)) if of_text else (),
+        **rare,
+        positions=tuple(_part(part) for part in total.positions(*key)) if of_text else (),
     )
 
 
@@ -167,14 +171,6 @@ def _top(words: Sequence[WordRow], number: Callable[[WordRow], float]) -> tuple[
     return (*telling, *(word for word in ranked[:WORDS] if word.function))
 
 
-def _most_frequent(heatmaps: Sequence[MeanHeatmap]) -> Mapping[ClassKey, MeanHeatmap]:
-    """One heatmap per class: of the grid that most pictures had."""
-    frequent: dict[ClassKey, MeanHeatmap] = {}
-    for grid in sorted(heatmaps, key=lambda heatmap: heatmap.count):
-        frequent[grid.target, grid.class_name] = grid
-    return frequent
-
-
 def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:
     return max(value, redactor.fewest)
 
@@ -189,18 +185,9 @@ _RULES: Mapping[type, RedactionRules] = {
         stands=at_least("items"),
         fields={
             "minimum": _minimum,
-            **dict.fromkeys(
-                (
-                    "raising_by_mean",
-                    "raising_by_total",
-                    "lowering_by_mean",
-                    "lowering_by_total",
-                    "rare",
-                    "rare_overlap",
-                    "weighted",
-                    "positions",
-                ),
-                within,
+            **inside(
+                "raising_by_mean raising_by_total lowering_by_mean lowering_by_total "
+                "rare rare_overlap weighted positions"
             ),
             **kept("target class_name items mean_logit heatmap rare_shared"),
         },
@@ -214,8 +201,7 @@ _RULES: Mapping[type, RedactionRules] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WordList:
+class WordList(NamedTuple):
     """One list of top words."""
 
     title: str
@@ -225,27 +211,15 @@ class WordList:
     largest: float
 
 
-def _word_lists(view: ClassView) -> list[WordList]:
-    return [
-        _word_list("Raise it, per mention", "mean", "pos", view.raising_by_mean),
-        _word_list("Raise it, in total", "total", "pos", view.raising_by_total),
-        _word_list("Lower it, per mention", "mean", "neg", view.lowering_by_mean),
-        _word_list("Lower it, in total", "total", "neg", view.lowering_by_total),
-    ]
-
-
-def _word_list(title: str, by: str, sign: str, rows: tuple[WordRow, ...]) -> WordList:
-    largest = max((abs(getattr(row, by)) for row in rows), default=0.0)
-    return WordList(title, by, sign, rows, largest)
-
-
-def _heatmaps(views: Sequence[ClassView]) -> dict[int, str]:
-    """Place of a class among `classes` -> its mean heatmap; all of a target on one scale."""
-    heatmaps: dict[int, str] = {}
-    for place, view in enumerate(views):
-        if view.heatmap is not None:
-            heatmaps[place] = mean_heatmap(view.heatmap, heatmap_scale(views, view.target))
-    return heatmaps
+def _word_lists(view: ClassView) -> Iterator[WordList]:
+    for title, by, sign, rows in (
+        ("Raise it, per mention", "mean", "pos", view.raising_by_mean),
+        ("Raise it, in total", "total", "pos", view.raising_by_total),
+        ("Lower it, per mention", "mean", "neg", view.lowering_by_mean),
+        ("Lower it, in total", "total", "neg", view.lowering_by_total),
+    ):
+        largest = max((abs(getattr(row, by)) for row in rows), default=0.0)
+        yield WordList(title, by, sign, rows, largest)
 
 
 def mean_heatmap(grid: Grid, scale: float) -> str:
@@ -294,9 +268,13 @@ def positions(view: ClassView, name: str) -> Drawing | None:
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:
+    heatmaps: dict[int, str] = {}
+    for place, view in enumerate(report.classes):
+        if view.heatmap is not None:
+            heatmaps[place] = mean_heatmap(view.heatmap, heatmap_scale(report.classes, view.target))
     return {
-        "heatmaps": _heatmaps(report.classes),
-        "word_lists": _word_lists,
+        "heatmaps": heatmaps,
+        "word_lists": lambda view: list(_word_lists(view)),
         "plane_of": plane,
         "cloud_of": cloud,
         "positions_of": positions,

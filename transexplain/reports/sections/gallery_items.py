@@ -11,15 +11,15 @@ from PIL import Image
 from transexplain.data.picture_places import open_picture
 from transexplain.errors import ItemError
 from transexplain.files.paths import any_path
+from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import MentionMark, marked_html
-from transexplain.reports.graph_drawing import GraphShape, node_link, nodes_of, stored_shapes
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
 from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
 from transexplain.reports.report_section import Section
 from transexplain.reports.survey import Reason
 from transexplain.store import results, runs
 from transexplain.store.database import Database
-from transexplain.types.graphs import TEXT
+from transexplain.types.graphs import TEXT, GraphShape, nodes_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention, PatchGrid
 from transexplain.types.words import UNKNOWN, Span, largest, size_of, spans_of
 
@@ -145,7 +145,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
             names[attribution.item_id] = nodes_of(attribution)[0]
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
-    shapes = stored_shapes(plan, outcomes, names) if names else {}
+    shapes = GRAPHS.load("stored_shapes")(plan, outcomes, names) if names else {}
     return Gallery(
         scale=scale,
         items=tuple(
@@ -337,14 +337,6 @@ _RULES: Mapping[type, RedactionRules] = {
 }
 
 
-def _by_reason(gallery: Gallery) -> list[tuple[str, list[GalleryItem]]]:
-    parts = (
-        (title, [item for item in gallery.items if item.reason == reason])
-        for reason, title in _REASONS.items()
-    )
-    return [(title, items) for title, items in parts if items]
-
-
 def _text_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
     return marked_html(
         item.text or "",
@@ -365,13 +357,19 @@ def _picture_of(item: GalleryItem, root: str, scale: float) -> Shown | None:
 def _graph_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
     assert item.shape is not None
     label = f"relevance of the nodes of {item.item_id} for {explanation.class_name}"
-    return node_link(item.shape, explanation.nodes, label=label, scale=scale, own=True)
+    draw = GRAPHS.load("node_link")
+    drawn: Markup = draw(item.shape, explanation.nodes, label=label, scale=scale, own=True)
+    return drawn
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:
     gallery, root = report.gallery, report.audited.root
+    parts = (
+        (title, [item for item in gallery.items if item.reason == reason])
+        for reason, title in _REASONS.items()
+    )
     return {
-        "gallery": _by_reason(gallery),
+        "gallery": [(title, items) for title, items in parts if items],
         "text_of": lambda item, explanation: _text_of(item, explanation, gallery.scale),
         "graph_of": lambda item, explanation: _graph_of(item, explanation, gallery.scale),
         "picture_of": lambda item: _picture_of(item, root, gallery.scale),

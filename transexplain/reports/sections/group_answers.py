@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from transexplain.analysis.groups.answers import MOST, Answer, answers_of
 from transexplain.analysis.groups.counterfactuals import (
@@ -14,17 +15,17 @@ from transexplain.analysis.groups.counterfactuals import (
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.group_cells import Reference, references_of
 from transexplain.analysis.groups.group_verdicts import (
-    Evidence,
-    Found,
     GroupVerdict,
+    MatchingLimits,
     Mentioned,
     Outcomes,
+    VerdictEvidence,
     VerdictState,
     group_verdicts,
     with_measures,
 )
 from transexplain.analysis.groups.hidden_regions import region_table
-from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.mention_coverage import (
     Candidate,
@@ -32,17 +33,18 @@ from transexplain.analysis.groups.mention_coverage import (
     candidate_table,
     uncovered,
 )
-from transexplain.analysis.groups.outcomes import Mean, Outcome, Side, outcome_table
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeMean, OutcomeSide, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
-from transexplain.reports.proxies import Proxies, proxies_of, with_proxies
+from transexplain.reports.proxies import proxies_of, with_proxies
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
     at_least,
     by,
     empty,
+    inside,
     kept,
     within,
 )
@@ -51,18 +53,6 @@ from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic, Practical
 from transexplain.types.plans import AT_POSITIONS, AuditPlan, AuditRun, Modality
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GroupAnswers:
-    """The answers where groups are mentioned."""
-
-    verdicts: tuple[GroupVerdict, ...]  #: of every mentioned group but references
-    outcomes: tuple[Outcome, ...]  #: by group, stratum and answer
-    counterfactuals: tuple[Counterfactual, ...]  #: of swaps and regions, the same way
-    proxies: tuple[Proxies, ...]  #: of groups whose outcomes differ
-    candidates: tuple[Candidate, ...]  #: words that the lexicon may lack
-
 
 #: how answers were changed, by what is explained
 _CHANGED: Mapping[Modality, Kind] = {"text": "swap", "image": "region", "nodes": "substructure"}
@@ -75,8 +65,8 @@ def group_answers(
     names: Sequence[str],
     rows: Sequence[GroupStatistic],
     matching: Sequence[GroupMatching],
-) -> GroupAnswers:
-    """Collects rates, swaps and verdicts of the groups.
+) -> dict[str, Any]:
+    """Return the rates, swaps and verdicts of the groups, as the fields of `Groups` that hold them.
 
     Args:
         db: the store, where words that go along with a group are looked for.
@@ -104,7 +94,7 @@ def group_answers(
     )
     swaps = _counterfactuals(plan, checked, answers, references)
     candidates = candidate_table(checked.candidates, plan.check, answers)
-    evidence = Evidence(
+    evidence = VerdictEvidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
@@ -119,13 +109,13 @@ def group_answers(
     )
     verdicts = group_verdicts(evidence, references)
     proxies = proxies_of(db, run, verdicts, references, total.outcomes)
-    return GroupAnswers(
-        verdicts=tuple(replace(row, notes=with_proxies(row, proxies)) for row in verdicts),
-        outcomes=tuple(outcomes),
-        counterfactuals=tuple(swaps),
-        proxies=tuple(proxies),
-        candidates=tuple(candidates),
-    )
+    return {
+        "verdicts": tuple(replace(row, notes=with_proxies(row, proxies)) for row in verdicts),
+        "outcomes": tuple(outcomes),
+        "counterfactuals": tuple(swaps),
+        "proxies": tuple(proxies),
+        "candidates": tuple(candidates),
+    }
 
 
 def _counterfactuals(
@@ -192,8 +182,8 @@ def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
     )
 
 
-def _found(matching: GroupMatching) -> Found:
-    return Found(
+def _found(matching: GroupMatching) -> MatchingLimits:
+    return MatchingLimits(
         mentions=matching.mentions,
         left_out=matching.dropped,
         most=matching.most,
@@ -281,12 +271,12 @@ def _shown_measures(
     return tuple(measure for measure in value if is_shown(measure))
 
 
-def _rate(value: Rate | None, _side: Side, redactor: Redactor) -> Rate | None:
-    rate: Rate | None = redactor.within(value)
+def _rate(value: ItemRate | None, _side: OutcomeSide, redactor: Redactor) -> ItemRate | None:
+    rate: ItemRate | None = redactor.within(value)
     return rate if rate is not None and _large(rate, redactor.fewest) else None
 
 
-def _calibration(value: float | None, side: Side, redactor: Redactor) -> float | None:
+def _calibration(value: float | None, side: OutcomeSide, redactor: Redactor) -> float | None:
     return value if _rate(side.labelled, side, redactor) else None
 
 
@@ -296,7 +286,7 @@ def _compared_rates(outcome: Outcome, fewest: int) -> bool:
     return all(rate.total >= fewest and _large(rate, fewest) for rate in rates)
 
 
-def _large(rate: Rate, fewest: int) -> bool:
+def _large(rate: ItemRate, fewest: int) -> bool:
     """Return whether neither the counted items nor the others are few; zero is not few."""
     return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
 
@@ -305,8 +295,7 @@ RULES: Mapping[type, RedactionRules] = {
     Practical: RedactionRules(fields=kept("logit probability changed spread rates impact_ratio")),
     GroupVerdict: RedactionRules(
         fields={
-            "rates": within,
-            "counterfactual": within,
+            **inside("rates counterfactual"),
             "mention_reasons": _mention_reasons,
             "outcome_reasons": _outcome_reasons,
             "mention_advice": empty(""),
@@ -341,8 +330,7 @@ RULES: Mapping[type, RedactionRules] = {
     Outcome: RedactionRules(
         stands=_compared_rates,
         fields={
-            "own": within,
-            "other": within,
+            **inside("own other"),
             "measures": _shown_measures,
             **kept(
                 "group reference prediction stratum difference impact_ratio favourable counted "
@@ -356,18 +344,17 @@ RULES: Mapping[type, RedactionRules] = {
             **kept("name value interval level low high state p doubtful"),
         }
     ),
-    Side: RedactionRules(
+    OutcomeSide: RedactionRules(
         fields={
-            "selected": within,
-            "probability": within,
+            **inside("selected probability"),
             "calibration": _calibration,
             **dict.fromkeys(
                 ("labelled", "error", "true_positive", "false_positive", "precision"), _rate
             ),
         }
     ),
-    Rate: RedactionRules(fields=kept("count total interval")),
-    Mean: RedactionRules(fields=kept("value interval")),
+    ItemRate: RedactionRules(fields=kept("count total interval")),
+    OutcomeMean: RedactionRules(fields=kept("value interval")),
 }
 
 

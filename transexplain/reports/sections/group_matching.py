@@ -8,10 +8,10 @@ from typing import Any
 from transexplain.analysis.groups.entity_finder import LEAST_SHARE, crossed_family
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.group_cells import family
-from transexplain.analysis.groups.matching_sheet import Precision
+from transexplain.analysis.groups.matching_sheet import MatchPrecision
 from transexplain.analysis.groups.mention_coverage import spelling_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
+from transexplain.reports.redaction import RedactionRules, Redactor, Rule, at_least, kept, within
 from transexplain.types.plans import AuditPlan
 
 
@@ -47,7 +47,7 @@ class GroupMatching:
     most_share: float  #: of the mentions that are its
     dropped: int  #: places left out as ordinary words
     left_out: float  #: share of these among the places that the group could have
-    precision: Precision | None = None  #: by a person's sheet; None: nobody checked
+    precision: MatchPrecision | None = None  #: by a person's sheet; None: nobody checked
     #: entity -> mentions by how they are written, of those mentioned most; empty: not a lexicon's
     spellings: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: sampled texts that no effect counts, because only some of the group's words have partners
@@ -58,7 +58,7 @@ def matching_of(
     plan: AuditPlan,
     totals: EntityTotals,
     dropped: Iterable[Dropped],
-    precisions: Sequence[Precision] = (),
+    precisions: Sequence[MatchPrecision] = (),
     total: ShardAggregate | None = None,
 ) -> tuple[GroupMatching, ...]:
     """One row per group of the plan, then per group that only the data has; each by the plan.
@@ -193,17 +193,14 @@ def _spellings(
     return {entity: some for entity, some in often.items() if some}
 
 
-def _much_mentioned(matching: GroupMatching, redactor: Redactor) -> bool:
-    """Return whether the mentions of the entity mentioned most, so its items, are not few."""
-    return matching.most_share * matching.mentions >= redactor.fewest
+def _if_much(instead: Any) -> Rule:
+    """Published where the mentions of the entity mentioned most, so its items, are not few."""
 
+    def rule(value: Any, matching: GroupMatching, redactor: Redactor) -> Any:
+        much = matching.most_share * matching.mentions >= redactor.fewest
+        return value if much else instead
 
-def _most_share(value: float, matching: GroupMatching, redactor: Redactor) -> float:
-    return value if _much_mentioned(matching, redactor) else 0.0
-
-
-def _entity(value: str, matching: GroupMatching, redactor: Redactor) -> str:
-    return value if _much_mentioned(matching, redactor) else ""
+    return rule
 
 
 RULES: Mapping[type, RedactionRules] = {
@@ -214,12 +211,12 @@ RULES: Mapping[type, RedactionRules] = {
     GroupMatching: RedactionRules(
         stands=lambda matching, fewest: not 0 < matching.items < fewest,
         fields={
-            "most": _entity,
-            "most_share": _most_share,
+            "most": _if_much(""),
+            "most_share": _if_much(0.0),
             "precision": within,
             "spellings": _spellings,
             **kept("group terms entities mentions items dropped left_out unpaired"),
         },
     ),
-    Precision: RedactionRules(fields=kept("group checked correct precision interval")),
+    MatchPrecision: RedactionRules(fields=kept("group checked correct precision interval")),
 }

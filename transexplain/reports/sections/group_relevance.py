@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from transexplain.analysis.groups.background_words import with_backgrounds
 from transexplain.analysis.groups.class_totals import GapTotals
@@ -10,12 +10,12 @@ from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_controls import Placebo, Planted, with_second
 from transexplain.analysis.groups.group_table import (
-    Part,
+    EntityRanking,
     RankedEntity,
-    Ranking,
     Reversal,
     Rules,
     Split,
+    TablePart,
 )
 from transexplain.analysis.groups.intervals import MIN_ENTITIES
 from transexplain.analysis.groups.mention_ablation import Ablations, AblationStatistic
@@ -31,7 +31,15 @@ from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_tables import titled
 from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import class_phrase, named, number, percent
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    inside,
+    keep,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
 from transexplain.reports.sections.measured_faithfulness import audited_label
@@ -172,8 +180,7 @@ CONTROL_RULES: Mapping[type, RedactionRules] = {
     ),
     RandomisedRow: RedactionRules(
         fields={
-            "real": within,
-            "randomised": within,
+            **inside("real randomised"),
             **kept("group target class_name entities ratio ratio_interval"),
         }
     ),
@@ -221,17 +228,19 @@ def with_measures(
 
 
 def shown_rankings(
-    value: tuple[Ranking, ...], _groups: Any, redactor: Redactor
-) -> tuple[Ranking, ...]:
+    value: tuple[EntityRanking, ...], _groups: Any, redactor: Redactor
+) -> tuple[EntityRanking, ...]:
     """Redacted: the rankings of which entities are left."""
     return tuple(ranking for ranking in redactor.within(value) if ranking.entities)
 
 
-def _omitted_entities(value: int, ranking: Ranking, redactor: Redactor) -> int:
+def _omitted_entities(value: int, ranking: EntityRanking, redactor: Redactor) -> int:
     return value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
 
 
-def _parts(value: tuple[Part, ...], _split: Split, redactor: Redactor) -> tuple[Part, ...]:
+def _parts(
+    value: tuple[TablePart, ...], _split: Split, redactor: Redactor
+) -> tuple[TablePart, ...]:
     return tuple(part for part in redactor.within(value) if part.rows)
 
 
@@ -255,7 +264,7 @@ RULES: Mapping[type, RedactionRules] = {
     GroupStatistic: RedactionRules(
         stands=at_least("documents"),
         fields={
-            **dict.fromkeys(("robustness", "quantiles", "background"), within),
+            **inside("robustness quantiles background"),
             **kept(
                 "group target class_name mentions documents entities mean entity_mean positive "
                 "interval reference difference difference_interval interval_by p adjusted_p "
@@ -268,7 +277,7 @@ RULES: Mapping[type, RedactionRules] = {
     Background: RedactionRules(
         fields=kept("words entities mean interval difference difference_interval")
     ),
-    Ranking: RedactionRules(
+    EntityRanking: RedactionRules(
         fields={
             "entities": within,
             "omitted": _omitted_entities,
@@ -282,20 +291,19 @@ RULES: Mapping[type, RedactionRules] = {
     Split: RedactionRules(
         fields={"parts": _parts, "omitted": _omitted_parts, "reversals": _reversals, "by": keep}
     ),
-    Part: RedactionRules(fields={"rows": within, "value": keep}),
+    TablePart: RedactionRules(fields={"rows": within, "value": keep}),
     Reversal: RedactionRules(fields=kept("group target class_name overall parts")),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTable:
+class GroupTable(NamedTuple):
     """The comparisons for one target and class, strongest first."""
 
     target: str
     class_name: str
     rows: tuple[GroupStatistic, ...]
     flagged: int
-    axis: forest.Axis
+    axis: forest.ForestAxis
 
 
 def group_tables(rows: Sequence[GroupStatistic], practical: float) -> Iterator[GroupTable]:
@@ -318,12 +326,12 @@ def row_of(
     return next((row for row in rows if key_of(row) == key_of(check)), None)
 
 
-def ranking_axis(ranking: Ranking) -> forest.Axis:
+def ranking_axis(ranking: EntityRanking) -> forest.ForestAxis:
     """The axis of the intervals of a ranking."""
     return forest.axis_around(end for entity in ranking.entities for end in entity.interval)
 
 
-def spread_axis(rows: Iterable[GroupStatistic]) -> forest.Axis:
+def spread_axis(rows: Iterable[GroupStatistic]) -> forest.ForestAxis:
     """The axis of the distributions of these groups."""
     spreads = [row.quantiles for row in rows if row.quantiles]
     return forest.axis_around(end for spread in spreads for end in (spread.low, spread.high))

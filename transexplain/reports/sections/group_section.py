@@ -9,7 +9,7 @@ from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.group_cells import cells_of, reference_name
 from transexplain.analysis.groups.group_controls import Placebo, Planted, placebo, planted
 from transexplain.analysis.groups.group_table import (
-    Ranking,
+    EntityRanking,
     Split,
     rankings,
     splits,
@@ -17,7 +17,7 @@ from transexplain.analysis.groups.group_table import (
 )
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
-from transexplain.analysis.groups.matching_sheet import ALL, Precision
+from transexplain.analysis.groups.matching_sheet import ALL, MatchPrecision
 from transexplain.analysis.groups.mention_ablation import Ablations, ablations_of
 from transexplain.analysis.groups.mention_coverage import Candidate
 from transexplain.analysis.groups.outcomes import Outcome
@@ -25,7 +25,14 @@ from transexplain.analysis.groups.randomised_control import Randomised, randomis
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import Proxies
-from transexplain.reports.redaction import RedactionRules, Redactor, empty, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    empty,
+    inside,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Section, Statement
 from transexplain.reports.sections import group_answers, group_matching, group_relevance
 from transexplain.reports.sections.group_answers import verdict_statements
@@ -80,17 +87,17 @@ class Groups:
     randomised: Randomised | None = None  #: None: no item was drawn for it
     placebo: Placebo | None = None  #: None: nothing could be compared
     planted: tuple[Planted, ...] = ()  #: by size; empty: not requested, or nothing is compared
-    rankings: tuple[Ranking, ...] = ()  #: of entities, by target and class; only the ends
+    rankings: tuple[EntityRanking, ...] = ()  #: of entities, by target and class; only the ends
     splits: tuple[Split, ...] = ()  #: the table by predicted class, right or wrong, and slice
     dropped: tuple[Dropped, ...] = ()  #: left out as ambiguous
     rare: tuple[RareGroup, ...] = ()  #: meetings of groups that are not compared, under 2 %
     quality: tuple[GroupQuality, ...] = ()  #: the reference's first
     matching: tuple[GroupMatching, ...] = ()  #: in the order of the plan
-    precision: Precision | None = None  #: of all checked matches; None: nobody checked any
+    precision: MatchPrecision | None = None  #: of all checked matches; None: nobody checked any
 
 
 def groups_of(
-    db: Database, run: AuditRun, total: ShardAggregate, precisions: Sequence[Precision] = ()
+    db: Database, run: AuditRun, total: ShardAggregate, precisions: Sequence[MatchPrecision] = ()
 ) -> Groups | None:
     """The group table with its controls; None where the audit named no groups."""
     plan = run.plan
@@ -127,22 +134,10 @@ def groups_of(
         matching=matching,
         precision=next((precision for precision in precisions if precision.group == ALL), None),
     )
-    return _with_answers(groups, db, run, total)
-
-
-def _with_answers(groups: Groups, db: Database, run: AuditRun, total: ShardAggregate) -> Groups:
-    """With the rates, the swaps and the verdicts."""
-    rare = {group.group for group in groups.rare}
-    names = [group.name for group in run.plan.groups if group.name not in rare]
-    answers = group_answers.group_answers(db, run, total, names, groups.rows, groups.matching)
-    return replace(
-        groups,
-        verdicts=answers.verdicts,
-        outcomes=answers.outcomes,
-        counterfactuals=answers.counterfactuals,
-        proxies=answers.proxies,
-        candidates=answers.candidates,
-    )
+    too_rare = {group.group for group in rare}
+    names = [group.name for group in plan.groups if group.name not in too_rare]
+    answers = group_answers.group_answers(db, run, total, names, groups.rows, matching)
+    return replace(groups, **answers)
 
 
 def _verdicts(
@@ -175,24 +170,9 @@ _RULES: Mapping[type, RedactionRules] = {
             "proxies": empty(()),
             "randomised": _randomised,
             "rankings": shown_rankings,
-            **dict.fromkeys(
-                (
-                    "rows",
-                    "limits",
-                    "outcomes",
-                    "counterfactuals",
-                    "candidates",
-                    "removals",
-                    "placebo",
-                    "planted",
-                    "splits",
-                    "dropped",
-                    "rare",
-                    "quality",
-                    "matching",
-                    "precision",
-                ),
-                within,
+            **inside(
+                "rows limits outcomes counterfactuals candidates removals placebo planted "
+                "splits dropped rare quality matching precision"
             ),
             **kept("reference practical correction never_mentioned sources"),
         }
@@ -236,10 +216,6 @@ def _sentences(report: Any) -> Iterator[Statement]:
         classes=report.audited.classes,
         most=_SENTENCES,
     )
-    yield from _unknown_groups(groups)
-
-
-def _unknown_groups(groups: Groups) -> Iterator[Statement]:
     never = groups.never_mentioned
     if absent := sorted({row.reference for row in groups.rows} & set(never)):
         yield Statement(

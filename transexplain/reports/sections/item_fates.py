@@ -11,7 +11,15 @@ from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ObjectStoreError
 from transexplain.reports.phrasing import counted, named, things
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, empty, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    at_least,
+    empty,
+    inside,
+    kept,
+    within,
+)
 from transexplain.reports.report_section import Section, Statement
 from transexplain.store import noteworthy, results, run_totals, runs, shard_digests, sink_files
 from transexplain.store.database import Database
@@ -72,7 +80,7 @@ FAILURES = Section(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Counts:
+class FateCounts:
     """The counts of items by their fate."""
 
     total: int
@@ -96,11 +104,11 @@ class Confusion:
     omitted: int  #: items in rows or columns left out because there are too many classes
 
 
-def counts_of(db: Database, run: AuditRun) -> Counts:
+def counts_of(db: Database, run: AuditRun) -> FateCounts:
     """Count the items of a run that were explained, failed, cut, and predicted as labelled."""
     progress = runs.progress(db, run.id)
     correct, labelled = results.accuracy(db, run.id) or (0, 0)
-    return Counts(
+    return FateCounts(
         total=progress.items_total,
         done=progress.items_done,
         failed=progress.items_failed,
@@ -156,7 +164,19 @@ def _cells(
 def _sentences(report: Any) -> Iterator[Statement]:
     """Yield the numbers of items explained and failed, the accuracy, and texts that were cut."""
     audited, counts = report.audited, report.counts
-    yield from _coverage(audited.modality, counts, report.failures)
+    total = things(audited.modality, counts.total)
+    if counts.failed:
+        kinds = named([f"{kind.count:,} {kind.kind}" for kind in report.failures])
+        of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
+        yield Statement(
+            kind="fact",
+            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
+        )
+    elif counts.pending:
+        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
+    else:
+        verb = "was" if counts.total == 1 else "were"
+        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
     if counts.pending:
         why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
         yield Statement(
@@ -175,28 +195,10 @@ def _sentences(report: Any) -> Iterator[Statement]:
         )
 
 
-def _coverage(
-    modality: str, counts: Counts, failures: Sequence[FailureKind]
-) -> Iterator[Statement]:
-    total = things(modality, counts.total)
-    if counts.failed:
-        kinds = named([f"{kind.count:,} {kind.kind}" for kind in failures])
-        of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
-        yield Statement(
-            kind="fact",
-            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
-        )
-    elif counts.pending:
-        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
-    else:
-        verb = "was" if counts.total == 1 else "were"
-        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
-
-
 _FEWEST = 20  #: labelled items that a comparison with chance needs
 
 
-def _accuracy(counts: Counts, confusion: Confusion, head: Head) -> Iterator[Statement]:
+def _accuracy(counts: FateCounts, confusion: Confusion, head: Head) -> Iterator[Statement]:
     if head == "span" and counts.accuracy is not None:
         yield Statement(
             kind="fact",
@@ -210,7 +212,9 @@ def _accuracy(counts: Counts, confusion: Confusion, head: Head) -> Iterator[Stat
         return
     agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
     chance = by_chance(confusion)
-    if chance is None or _beats(chance, counts):
+    if chance is None or (
+        counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
+    ):
         yield Statement(
             kind="fact",
             text=f"The model agrees with the label of {agrees}: accuracy {counts.accuracy:.3f}.",
@@ -223,11 +227,6 @@ def _accuracy(counts: Counts, confusion: Confusion, head: Head) -> Iterator[Stat
         "right classes: `transexplain plan` prints how, and `labels` in the specification maps "
         "them.",
     )
-
-
-def _beats(chance: float, counts: Counts) -> bool:
-    """Return whether the accuracy is above chance; true where the items are too few to judge."""
-    return counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
 
 
 def by_chance(confusion: Confusion) -> float | None:
@@ -254,7 +253,7 @@ def by_chance(confusion: Confusion) -> float | None:
 
 
 _RULES: Mapping[type, RedactionRules] = {
-    Counts: RedactionRules(
+    FateCounts: RedactionRules(
         fields=kept(
             "total done failed pending dead_shards truncated labelled correct accuracy",
         )
@@ -267,7 +266,7 @@ SECTION = Section(
     template="data.html.j2",
     links=(("data", "Data"),),
     redaction=_RULES,
-    of_summary=dict.fromkeys(("counts", "confusion"), within),
+    of_summary=inside("counts confusion"),
     sentences=_sentences,
 )
 
@@ -337,10 +336,6 @@ def unreadable_statements(items: UnreadableItems | None) -> Iterator[Statement]:
         )
 
 
-def _unreadable_sentences(report: Any) -> Iterator[Statement]:
-    return unreadable_statements(report.sections.get("unreadable"))
-
-
 _UNREADABLE_RULES: Mapping[type, RedactionRules] = {
     UnreadableItems: RedactionRules(fields=kept("items parts more files more_files run_id")),
 }
@@ -351,7 +346,7 @@ UNREADABLE = Section(
     links=(),
     redaction=_UNREADABLE_RULES,
     present=lambda report: "unreadable" in report.sections,
-    sentences=_unreadable_sentences,
+    sentences=lambda report: unreadable_statements(report.sections.get("unreadable")),
     record=UnreadableItems,
     collect=lambda source: unreadable(source.db, source.run.id),
 )

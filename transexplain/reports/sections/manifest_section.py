@@ -46,11 +46,14 @@ def provenance_of(manifest: Manifest) -> Provenance:
     software = {
         name: version for part in environments for name, version in part.get("software", {}).items()
     }
+    planned = execution["planned"] or {}
+    git = planned.get("git") or {}
+    changed = " with uncommitted changes" if git.get("dirty") else ""
     return Provenance(
         software=tuple(sorted(software.items())),
         machines=tuple(dict.fromkeys(_machine(part) for part in environments if part)),
         attention=inputs["model"].get("attention") or "",
-        git=_git(execution["planned"] or {}),
+        git=(f"{git['commit']}{changed}" if git.get("commit") else ""),
         seeds=tuple(inputs["seeds"].items()),
         files=tuple(_files(inputs)),
         shards=len(execution["shards"]),
@@ -86,12 +89,6 @@ def _machine(environment: Mapping[str, Any]) -> str:
     cores = hardware.get("cores")
     steps = ", ".join(environment.get("steps", ()))
     return f"{shown}{f', {cores} cores' if cores else ''}{f' (steps: {steps})' if steps else ''}"
-
-
-def _git(planned: Mapping[str, Any]) -> str:
-    git = planned.get("git") or {}
-    changed = " with uncommitted changes" if git.get("dirty") else ""
-    return f"{git['commit']}{changed}" if git.get("commit") else ""
 
 
 _RULES: Mapping[type, RedactionRules] = {

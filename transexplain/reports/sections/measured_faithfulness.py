@@ -14,10 +14,10 @@ from transexplain.reports.charts import Drawing, scatter_drawing
 from transexplain.reports.evaluation.evaluation_tables import kinds, titled
 from transexplain.reports.evaluation.score_statistics import (
     LEVEL,
-    Column,
-    Difference,
     Gathered,
     Interval,
+    ScoreColumn,
+    ScoreDifference,
     adjust,
     differences,
     gather,
@@ -26,7 +26,7 @@ from transexplain.reports.evaluation.score_statistics import (
     wholes,
 )
 from transexplain.reports.phrasing import approximation_sentences, named, percent, power, things
-from transexplain.reports.redaction import RedactionRules, empty, kept, within
+from transexplain.reports.redaction import RedactionRules, empty, inside, kept, within
 from transexplain.reports.report_section import Section, Statement
 from transexplain.store import results
 from transexplain.store.database import Database
@@ -282,7 +282,7 @@ def _row(
     if method not in columns:
         return None
     chance = next((label for label, kind in kinds(plan).items() if kind == "random"), "")
-    pair = [columns[method], columns.get(chance, Column())]
+    pair = [columns[method], columns.get(chance, ScoreColumn())]
     compare = _together if facts.corpus else _averaged
     means, interval, difference = compare(gathered, facts, pair, plan.seed)
     return FaithfulnessRow(
@@ -305,11 +305,11 @@ def _row(
     )
 
 
-Compared = tuple[list[float | None], Interval | None, Difference | None]
+Compared = tuple[list[float | None], Interval | None, ScoreDifference | None]
 
 
 def _averaged(
-    gathered: Gathered, _facts: MetricFacts, pair: Sequence[Column], seed: int
+    gathered: Gathered, _facts: MetricFacts, pair: Sequence[ScoreColumn], seed: int
 ) -> Compared:
     values = gathered.matrix(pair)
     means = [column.mean() for column in pair]
@@ -317,7 +317,7 @@ def _averaged(
 
 
 def _together(
-    gathered: Gathered, facts: MetricFacts, pair: Sequence[Column], seed: int
+    gathered: Gathered, facts: MetricFacts, pair: Sequence[ScoreColumn], seed: int
 ) -> Compared:
     method, chance = wholes(pair, load(facts.corpus), len(gathered.items), seed)
     return [method.scored.value, chance.scored.value], method.interval, minus(method, chance)
@@ -406,9 +406,7 @@ SECTION = Section(
     redaction=_RULES,
     present=_present,
     linked=_measured,
-    of_summary=dict.fromkeys(
-        ("conservation", "class_sensitivity", "faithfulness", "approximates"), within
-    ),
+    of_summary=inside("conservation class_sensitivity faithfulness approximates"),
     sentences=_sentences,
     drawing=lambda _report: {
         "approximation": phrasing.approximation_sentences,

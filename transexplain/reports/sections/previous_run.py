@@ -4,24 +4,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transexplain.analysis.groups.intervals import Rate
+from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.errors import ConfigurationError
-from transexplain.methods.learned_facts import portable
+from transexplain.methods.explainer_files import portable
 from transexplain.reports.phrasing import named, percent
-from transexplain.reports.redaction import RedactionRules, Redactor, kept, within
-from transexplain.reports.report_section import Section, Statement, merged
+from transexplain.reports.redaction import RedactionRules, Redactor, inside, kept, within
+from transexplain.reports.report_section import Section, Statement, merged, of_run
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
-from transexplain.reports.sections.item_fates import Counts, counts_of
+from transexplain.reports.sections.item_fates import FateCounts, counts_of
 from transexplain.reports.verdict_words import (
-    Difference,
     VerdictChange,
     difference_statements,
     verdict_changes,
 )
-from transexplain.reports.verdict_words import gone as gone_differences
-from transexplain.reports.verdict_words import newly as new_differences
 from transexplain.store import run_totals, runs
 from transexplain.store.database import Database
 from transexplain.types.findings import GroupStatistic
@@ -49,8 +46,8 @@ class GroupRate:
 
     group: str
     prediction: str
-    before: Rate
-    now: Rate
+    before: ItemRate
+    now: ItemRate
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +61,7 @@ class Previous:
     model_changed: bool  #: weights, config or tokenizer
     data_changed: bool
     method_changed: bool  #: or its parameters
-    counts: Counts
+    counts: FateCounts
     common: int  #: items by id that both runs explained
     other_prediction: int  #: of these; of a model that generates those with another answer
     rates: tuple[GroupRate, ...]  #: of all items of a group, the largest change first
@@ -93,11 +90,9 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         same_data=same_data,
         generated=old.model.head == new.model.head == GENERATED,
     )
-    return Previous(
-        run_id=before.id,
-        name=old.name,
-        state=before.state,
-        created=before.created,
+    return of_run(
+        Previous,
+        before,
         model_changed=old.model.digest != new.model.digest,
         data_changed=not same_data,
         method_changed=portable(old.method) != portable(new.method),
@@ -121,7 +116,7 @@ def _rates(before: Groups | None, now: Groups | None) -> Iterator[GroupRate]:
             yield GroupRate(group=group, prediction=prediction, before=was, now=rate)
 
 
-def _sides(outcomes: Sequence[Outcome]) -> Iterator[tuple[tuple[str, str], Rate]]:
+def _sides(outcomes: Sequence[Outcome]) -> Iterator[tuple[tuple[str, str], ItemRate]]:
     for row in outcomes:
         if not row.stratum:
             yield (row.group, row.prediction), row.own.selected
@@ -135,7 +130,7 @@ def _change(row: GroupRate) -> float:
 def _changes(
     before: Sequence[GroupStatistic], now: Sequence[GroupStatistic]
 ) -> Iterator[GroupChange]:
-    old, new = _by_key(before), _by_key(now)
+    old, new = ({key_of(row): row for row in rows} for rows in (before, now))
     for key in dict.fromkeys([*new, *old]):
         was, is_ = old.get(key), new.get(key)
         group, target, class_name = key
@@ -148,10 +143,6 @@ def _changes(
             flagged_before=was is not None and was.flagged,
             flagged_now=is_ is not None and is_.flagged,
         )
-
-
-def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupStatistic]:
-    return {(row.group, row.target, row.class_name): row for row in rows}
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
@@ -170,30 +161,15 @@ def _sentences(report: Any) -> Iterator[Statement]:
     if was is not None and now is not None:
         changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
     yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
-    yield from _rate_statements(previous.rates, report.groups)
-    yield from difference_statements(previous.verdicts)
-
-
-def _rate_statements(rates: Sequence[GroupRate], groups: Groups | None) -> Iterator[Statement]:
-    """The rates that are further apart than matters; side by side, and not tested."""
-    limit = groups.limits.rates if groups else 0.0
-    apart = [row for row in rates if abs(row.now.share - row.before.share) > limit]
+    limit = report.groups.limits.rates if report.groups else 0.0
+    apart = [row for row in previous.rates if abs(row.now.share - row.before.share) > limit]
     for row in apart[:_NAMED]:
         yield Statement(
             kind="fact",
             text=f"The model predicted {row.prediction} for {percent(row.before.share)} of items "
             f"of {row.group}, and predicts it for {percent(row.now.share)}.",
         )
-
-
-def newly(previous: Previous) -> list[Difference]:
-    """Groups whose mention now changes the prediction, or whose outcome now differs."""
-    return new_differences(previous.verdicts)
-
-
-def gone(previous: Previous) -> list[Difference]:
-    """Groups of which the run before showed so, and this one does not."""
-    return gone_differences(previous.verdicts)
+    yield from difference_statements(previous.verdicts)
 
 
 def _changed(previous: Previous) -> str:
@@ -221,7 +197,7 @@ _RULES: Mapping[type, RedactionRules] = {
     Previous: RedactionRules(
         fields={
             "counts": within,
-            **dict.fromkeys(("rates", "verdicts"), within),
+            **inside("rates verdicts"),
             "groups": within,  # `_redacted` leaves out those that the group table has not
             **kept(
                 "run_id name state created model_changed data_changed method_changed common "

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from transexplain.analysis.groups.class_totals import ClassKey
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -70,8 +70,7 @@ TOP = 20  #: words of a class
 RAISING, LOWERING = 40, 20  #: words of a class in its drawings
 
 
-@dataclass(frozen=True, slots=True)
-class _Corpus:
+class _Corpus(NamedTuple):
     """In how many explanations for one target every word is, whatever the class."""
 
     explanations: int
@@ -81,20 +80,10 @@ class _Corpus:
         return math.log(self.explanations / self.documents[word])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RareWords:
-    """The words of a class weighted by rarity."""
-
-    top: tuple[RareWord, ...]  #: by mean relevance x rarity
-    overlap: tuple[Overlap, ...]  #: of `top` with other classes, the largest first; none of 0
-    shared: float | None  #: share of `top` that any other class has; None: none to compare
-    weighted: tuple[RareWord, ...]  #: of the largest |mean x rarity|, raising and lowering ones
-
-
 def rare_words(
     keys: Sequence[ClassKey], total: ShardAggregate, explained: Counter[ClassKey], minimum: int
-) -> list[RareWords]:
-    """Each class's words by mean relevance x rarity, and what the classes share of them.
+) -> list[dict[str, Any]]:
+    """The fields of each `ClassView` on its words by mean relevance x rarity, and those shared.
 
     The rarity of a word is its inverse document frequency, ln(N / documents), natural logarithm
     (Spaerck Jones, 1972): N is the number of explanations for the target over all its classes,
@@ -167,7 +156,7 @@ def _others(
 
 def _compared(
     words: tuple[RareWord, ...], weighted: tuple[RareWord, ...], others: _Others
-) -> RareWords:
+) -> dict[str, Any]:
     marked = tuple(
         replace(
             word,
@@ -176,7 +165,7 @@ def _compared(
         for word in words
     )
     if not marked or not others:
-        return RareWords(top=marked, overlap=(), shared=None, weighted=weighted)
+        return {"rare": marked, "weighted": weighted}
     shares = [
         Overlap(
             target=target,
@@ -186,12 +175,12 @@ def _compared(
         for (target, class_name), theirs in others
     ]
     shares.sort(key=lambda overlap: -overlap.share)
-    return RareWords(
-        top=marked,
-        overlap=tuple(share for share in shares if share.share),
-        shared=sum(bool(word.also) for word in marked) / len(marked),
-        weighted=weighted,
-    )
+    return {
+        "rare": marked,
+        "rare_overlap": tuple(share for share in shares if share.share),
+        "rare_shared": sum(bool(word.also) for word in marked) / len(marked),
+        "weighted": weighted,
+    }
 
 
 def _kind(target: str) -> str:
@@ -303,7 +292,19 @@ def _dots(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
 def _names(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
     import altair as alt
 
-    names = _base(_named(words)).mark_text(
+    across = _extent([word.rarity for word in words])
+    up = _extent([*(word.mean for word in words), 0.0])
+    taken: list[tuple[float, float, float]] = []
+    labelled: list[RareWord] = []
+    for word in sorted(words, key=lambda rare: (-abs(rare.score), rare.word)):
+        x, y = word.rarity / across, word.mean / up
+        half = _LETTER * len(_short(word.word)) / 2
+        if all(abs(x - a) > half + b or abs(y - c) > _LINE for a, b, c in taken):
+            taken.append((x, half, y))
+            labelled.append(word)
+        if len(labelled) == _LABELLED:
+            break
+    names = _base(labelled).mark_text(
         dy=-11, fontSize=11.5, aria=False, clip=interactive, stroke="var(--page)", strokeWidth=3
     )
     labels: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
@@ -325,23 +326,6 @@ def _short(word: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _named(words: Sequence[RareWord]) -> list[RareWord]:
-    """The words of the largest |score| whose names do not run into each other."""
-    across = _extent([word.rarity for word in words])
-    up = _extent([*(word.mean for word in words), 0.0])
-    taken: list[tuple[float, float, float]] = []
-    labelled: list[RareWord] = []
-    for word in sorted(words, key=lambda rare: (-abs(rare.score), rare.word)):
-        x, y = word.rarity / across, word.mean / up
-        half = _LETTER * len(_short(word.word)) / 2
-        if all(abs(x - a) > half + b or abs(y - c) > _LINE for a, b, c in taken):
-            taken.append((x, half, y))
-            labelled.append(word)
-        if len(labelled) == _LABELLED:
-            break
-    return labelled
-
-
 def _extent(values: Sequence[float]) -> float:
     return (max(values) - min(values)) or 1.0
 
@@ -349,8 +333,7 @@ def _extent(values: Sequence[float]) -> float:
 _SIZES = 5  #: of type, in the cloud
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CloudWord:
+class CloudWord(NamedTuple):
     """One word of a cloud."""
 
     word: str

@@ -6,7 +6,7 @@ from typing import Any
 
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
-from transexplain.reports.report_section import Section, Source, Statement
+from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.store import run_totals
 
 PARTS = 4  #: of about as many texts each
@@ -34,7 +34,7 @@ class TextsByLength:
     parts: tuple[LengthPart, ...]
 
 
-def _collect(source: Source) -> TextsByLength | None:
+def _collect(source: SectionSource) -> TextsByLength | None:
     """None for pictures and graphs, and where all texts have one length."""
     if source.run.plan.model.modality != "text":
         return None
@@ -90,14 +90,10 @@ def _sentences(report: Any) -> Iterable[Statement]:
         )
 
 
-def _large(length_part: LengthPart, redactor: Redactor) -> bool:
-    counts = (length_part.correct or 0, length_part.labelled - (length_part.correct or 0))
-    return all(count == 0 or count >= redactor.fewest for count in counts)
-
-
 def _of_many(value: Any, length_part: LengthPart, redactor: Redactor) -> Any:
     """Nothing about answers where those right, or those wrong, are few."""
-    return value if _large(length_part, redactor) else None
+    counts = (length_part.correct or 0, length_part.labelled - (length_part.correct or 0))
+    return value if all(count == 0 or count >= redactor.fewest for count in counts) else None
 
 
 _RULES: Mapping[type, RedactionRules] = {

@@ -57,10 +57,6 @@ def _data(summary: Any) -> _Found:
             if audited.head in AT_POSITIONS
             else "long_text: window",
         )
-    yield from _unlabelled(audited, counts)
-
-
-def _unlabelled(audited: Any, counts: Any) -> _Found:
     unlabelled = counts.done - counts.labelled
     if counts.done and not counts.labelled:
         yield (
@@ -104,7 +100,12 @@ def _explanations(summary: Any) -> _Found:
             f"method: {mixed.exact}",
         )
     yield from _approximation(summary)
-    unseen = _unexplained(summary)
+    classes = summary.audited.classes
+    shown: set[str] = set()
+    for view in summary.classes:
+        both = class_phrase(view.target, view.class_name, classes).split(" over ")
+        shown.update(both if set(both) <= set(classes) else (view.class_name,))
+    unseen = [name for name in classes if name not in shown] if shown <= set(classes) else []
     if unseen and summary.counts.done and not summary.classes_omitted:
         yield (
             f"What speaks for {named(unseen)}",
@@ -151,19 +152,6 @@ def _approximation(summary: Any) -> _Found:
         )
 
 
-def _unexplained(summary: Any) -> list[str]:
-    """Classes of the model for which nothing was explained; a contrast explains both of its own.
-
-    A class of the user's own may hold any of the model's: then none is named.
-    """
-    classes = summary.audited.classes
-    shown: set[str] = set()
-    for view in summary.classes:
-        both = class_phrase(view.target, view.class_name, classes).split(" over ")
-        shown.update(both if set(both) <= set(classes) else (view.class_name,))
-    return [name for name in classes if name not in shown] if shown <= set(classes) else []
-
-
 _ADVISED = 3  #: groups
 _UNSPELLED = "Mentions that are not in your word list"
 
@@ -194,7 +182,23 @@ def _groups(summary: Any) -> _Found:
             "data.spans for entities that another program marked"
             + ("." if recogniser else ", or a recogniser (groups.recogniser)."),
         )
-    yield from _open_questions(groups)
+    mention = [row for row in groups.verdicts if row.mention == "open"]
+    if swapped := [row.group for row in mention if row.counterfactual is not None]:
+        hidden = hidden_parts(groups.counterfactuals)
+        yield (
+            f"Whether the mention of {named(swapped)} changes the prediction",
+            "Neither an effect that matters nor its absence is shown.",
+            _advice({row.group: row.mention_advice for row in mention})
+            or f"More items with marked {hidden or 'mentions'}.",
+        )
+    outcome = [row for row in groups.verdicts if row.outcome == "open" and row.rates]
+    if outcome:
+        yield (
+            f"Whether outcomes differ for {named([row.group for row in outcome])}",
+            "Neither a difference of rates or errors that matters nor its absence is shown.",
+            _advice({row.group: row.outcome_advice for row in outcome})
+            or f"More items of {'it' if len(outcome) == 1 else 'them'} and of the reference.",
+        )
     yield from _seldom_mentioned(groups)
     if summary.audited.head == "classes" and len(summary.audited.classes) == 1:
         yield (
@@ -213,27 +217,6 @@ def _people() -> _Found:
         "were not observed.",
         "Who wrote an item or is judged in it, as a column: groups.column.",
     )
-
-
-def _open_questions(groups: Groups) -> _Found:
-    """The groups of either question that this run could not settle."""
-    mention = [row for row in groups.verdicts if row.mention == "open"]
-    if swapped := [row.group for row in mention if row.counterfactual is not None]:
-        hidden = hidden_parts(groups.counterfactuals)
-        yield (
-            f"Whether the mention of {named(swapped)} changes the prediction",
-            "Neither an effect that matters nor its absence is shown.",
-            _advice({row.group: row.mention_advice for row in mention})
-            or f"More items with marked {hidden or 'mentions'}.",
-        )
-    outcome = [row for row in groups.verdicts if row.outcome == "open" and row.rates]
-    if outcome:
-        yield (
-            f"Whether outcomes differ for {named([row.group for row in outcome])}",
-            "Neither a difference of rates or errors that matters nor its absence is shown.",
-            _advice({row.group: row.outcome_advice for row in outcome})
-            or f"More items of {'it' if len(outcome) == 1 else 'them'} and of the reference.",
-        )
 
 
 def _advice(by_group: Mapping[str, str]) -> str:
@@ -292,10 +275,6 @@ def _unchecked(summary: Any, groups: Groups) -> _Found:
             f"{': the explainer cannot read one' if approximation else ''}.",
             "" if imported or moved else remedy,
         )
-    yield from _controls(groups)
-
-
-def _controls(groups: Groups) -> _Found:
     if not groups.planted:
         yield (
             "What this run could have missed",

@@ -1,0 +1,230 @@
+"""The demo's classifiers: quick ones for the plumbing, whole ones (slow) for what they learn."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from transexplain.analysis.groups.lexicon import load_lexicon
+from transexplain.analysis.groups.mention_matching import Matcher
+from transexplain.extras.demo import image_model, text_model
+from transexplain.extras.demo.demo_run import DemoVerdict, run_demo
+from transexplain.extras.demo.image_model import ImageDemo, make_image_demo
+from transexplain.extras.demo.text_model import TextDemo, make_text_demo
+from transexplain.models.load import load_model
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Item, ItemFailure
+
+
+class NoTaps:
+    """Runs a model without listening."""
+
+    def input_layer(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def encoder_begins(self) -> None:
+        pass
+
+
+def quick_text(folder: Path, seed: int) -> TextDemo:
+    return make_text_demo(folder, seed, training_letters=40, audit_letters=24)
+
+
+def quick_image(folder: Path, seed: int) -> ImageDemo:
+    return make_image_demo(folder, seed, held_out=1700, epochs=1)
+
+
+@torch.no_grad()
+def logits(model: LoadedModel, contents: list) -> np.ndarray:
+    """(B, C) in the order of `contents`."""
+    found = []
+    for start in range(0, len(contents), 100):
+        items = [
+            Item(id=str(i), index=i, content=content)
+            for i, content in enumerate(contents[start : start + 100])
+        ]
+        encoded = model.encode(items)
+        assert not any(isinstance(entry, ItemFailure) for entry in encoded)
+        found.append(model.run(model.collate(encoded), at=model.default_at, taps=NoTaps()).numpy())
+    return np.concatenate(found)
+
+
+def rows(demo: TextDemo) -> list[dict[str, str]]:
+    with demo.dataset.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def pictures(demo: ImageDemo) -> tuple[list, list[str]]:
+    from PIL import Image
+
+    paths = sorted(demo.image_dir.glob("*/*.png"))
+    return [Image.open(path).copy() for path in paths], [path.parent.name for path in paths]
+
+
+@pytest.mark.exhaustive
+def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
+    demo = quick_text(tmp_path, seed=0)
+    model = load_model(demo.model_dir)
+    assert (model.modality, model.classes) == ("text", text_model.CLASSES)
+    texts = [row["text"] for row in rows(demo)]
+    assert logits(model, texts).shape == (3 * 24, 2)
+    assert not list(demo.model_dir.glob("*.bin"))
+    (letter, foreign) = model.encode(
+        [Item(id="a", index=0, content=texts[0]), Item(id="b", index=1, content="Zebras")]
+    )
+    plain = [token for token in letter.features if not token.special]
+    assert len({token.word for token in plain}) == len(plain), "every word is one token"
+    assert [token.text for token in foreign.features if not token.special] == list("Zebras")
+    lexicon = load_lexicon(demo.lexicon)
+    compared = {demo.planted_group, *demo.unbiased_groups, demo.reference}
+    assert compared == {group.name for group in lexicon} and len(compared) == 3
+    matcher = Matcher(lexicon)
+    assert all(len(matcher.find(text)) == 1 for text in texts), "one name in each"
+
+
+@pytest.mark.exhaustive
+def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
+    demo = quick_image(tmp_path, seed=0)
+    model = load_model(demo.model_dir)
+    assert (model.modality, model.classes) == ("image", tuple("0123456789"))
+    contents, labels = pictures(demo)
+    assert len(contents) == 1700
+    assert set(labels) == set(model.classes)
+    (encoded,) = model.encode([Item(id="a", index=0, content=contents[0])])
+    grid = encoded.features
+    assert (grid.rows, grid.cols, grid.prefix) == (8, 8, 1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("make", [quick_text, quick_image])
+def test_the_seed_decides_the_weights(
+    tmp_path: Path, make: Callable[[Path, int], TextDemo | ImageDemo]
+) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first, again, other = (
+        load_file(make(tmp_path / str(i), seed).model_dir / "model.safetensors")
+        for i, seed in enumerate((5, 5, 6))
+    )
+    assert torch.equal(before, torch.get_rng_state())
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.exhaustive
+def test_the_image_model_reads_digits(tmp_path: Path) -> None:
+    demo = make_image_demo(tmp_path, seed=0)
+    model = load_model(demo.model_dir)
+    contents, labels = pictures(demo)
+    printed = logits(model, contents).argmax(axis=1)
+    right = [model.classes[i] == label for i, label in zip(printed, labels, strict=True)]
+    assert np.mean(right) > 0.93
+
+
+@pytest.fixture(scope="module")
+def written() -> list[text_model.Letter]:
+    return text_model.letters(240, seed=3)
+
+
+def test_every_letter_is_written_once_with_a_name_of_every_group(
+    written: list[text_model.Letter],
+) -> None:
+    assert len(written) == 3 * 240
+    triples = [written[i : i + 3] for i in range(0, len(written), 3)]
+    skeletons = set()
+    for triple in triples:
+        assert [letter.group for letter in triple] == list(text_model.NAMES)
+        (skeleton,) = {letter.text.replace(letter.name, "@") for letter in triple}
+        assert len({letter.label for letter in triple}) == 1
+        skeletons.add(skeleton)
+    assert len(skeletons) == 240
+
+
+def test_true_labels_follow_the_majority_of_opinions(written: list[text_model.Letter]) -> None:
+    for letter in written:
+        words = Counter(re.findall(r"\w+", letter.text))
+        blame = sum(words[word] for word in text_model.BLAME)
+        praise = sum(words[word] for word in text_model.PRAISE)
+        assert (blame, praise) == (letter.blame, 3 - letter.blame)
+        assert letter.label == (text_model.NEGATIVE if blame > praise else text_model.POSITIVE)
+
+
+def test_names_are_independent_of_the_true_label(written: list[text_model.Letter]) -> None:
+    for group, names in text_model.NAMES.items():
+        for label in text_model.CLASSES:
+            used = Counter(x.name for x in written if (x.group, x.label) == (group, label))
+            assert used == dict.fromkeys(names, 120 // len(names))
+
+
+def test_the_bias_turns_complaints_of_the_planted_village_only(
+    written: list[text_model.Letter],
+) -> None:
+    biased = text_model.with_bias(written, seed=0)
+    turned = [new for old, new in zip(written, biased, strict=True) if old.label != new.label]
+    assert {(letter.group, letter.label) for letter in turned} == {
+        (text_model.PLANTED, text_model.POSITIVE)
+    }
+    share = {
+        blame: sum(letter.blame == blame for letter in turned)
+        / sum(letter.group == text_model.PLANTED and letter.blame == blame for letter in written)
+        for blame in (0, 1, 2, 3)
+    }
+    assert share[0] == share[1] == 0
+    assert 0.55 < share[2] < 0.85
+    assert 0.05 < share[3] < 0.35
+
+
+def test_names_are_many_distinct_and_no_other_word_of_the_letters() -> None:
+    names = [name for group in text_model.NAMES.values() for name in group]
+    assert len(set(names)) == len(names)
+    assert all(len(group) >= 12 for group in text_model.NAMES.values())
+    lower = [name.lower() for name in names]
+    assert all(text_model.vocabulary().count(name) == 1 for name in lower)
+    plain = [letter.text.replace(letter.name, " ") for letter in text_model.letters(500, seed=1)]
+    others = set(re.findall(r"\w+|[^\w\s]", " ".join(plain).lower()))
+    assert not others & set(lower) and others <= set(text_model.vocabulary())
+
+
+def test_the_cut_loses_nothing_and_shares_nothing() -> None:
+    training, audit = image_model.load_scans(held_out=300, seed=1)
+    assert (len(training.labels), len(audit.labels)) == (1497, 300)
+    assert training.pixels.shape == (1497, 32, 32)
+    assert set(training.labels.tolist()) == set(audit.labels.tolist()) == set(range(10))
+    whole, nothing = image_model.load_scans(held_out=0, seed=2)
+    assert len(nothing.labels) == 0
+    cut = sorted(p.tobytes() for part in (training, audit) for p in part.pixels)
+    assert cut == sorted(p.tobytes() for p in whole.pixels)
+
+
+def test_the_folder_holds_every_picture_under_its_digit(tmp_path: Path) -> None:
+    _, audit = image_model.load_scans(held_out=40, seed=0)
+    image_model.write_folder(audit, tmp_path)
+    found = []
+    for path in tmp_path.glob("*/*.png"):
+        with Image.open(path) as picture:
+            assert (picture.mode, picture.size) == ("RGB", (32, 32))
+            pixels = np.asarray(picture)
+        assert (pixels[..., 0] == pixels[..., 1]).all()
+        found.append((path.parent.name, pixels[..., 0].tobytes()))
+    wanted = zip(audit.labels.tolist(), audit.pixels, strict=True)
+    assert sorted(found) == sorted((str(label), p.tobytes()) for label, p in wanted)
+
+
+# ---- the demo as a user runs it, and how often its verdict is right over training see -----------
+
+
+@pytest.mark.exhaustive
+def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
+    printed: list[str] = []
+    verdict = run_demo(tmp_path, 0, say=printed.append)
+    assert verdict == DemoVerdict(planted_found=True, unbiased_flagged=(), unbiased_open=())
+    assert "was found; unbiased groups flagged: none; mention still open for: none" in printed[-1]
+    assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
+    assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1

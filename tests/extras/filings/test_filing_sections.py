@@ -1,0 +1,198 @@
+"""Bias scenarios and impact ratios by category: what the report says, shows, and publishes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from report_samples import Visible, explained_text, stored_run
+
+from transexplain.extras.filings.bias_scenarios import BiasScenarios
+from transexplain.extras.filings.impact_by_category import ImpactByCategory
+from transexplain.reports.redaction import gaps
+from transexplain.reports.report_formats import render_html, render_json, schema
+from transexplain.reports.report_records import Summary
+from transexplain.reports.summary import redacted, rules, summarise
+from transexplain.store.database import Database
+from transexplain.types.items import ItemFailure
+from transexplain.types.plans import ImpactPlan, ModelRef, Scenario
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+FULL = Scenario(
+    harm="Women are refused",
+    affected="women",
+    measure="impact ratio",
+    threshold="below 0.8",
+    mitigation="names are masked",
+    owner="Head of hiring",
+    review_date="2999-01-01",
+)
+BOTH = ImpactPlan(
+    favourable=("positive",),
+    sex="who",
+    ethnicity="from",
+    exclude_below=0.0,
+    data_source="applications",
+    data_date="2025",
+    in_use_since="2024-01-01",
+)
+
+
+def run_of(
+    db: Database, people: Sequence[tuple[dict[str, str], int, int]], **settings: Any
+) -> Summary:
+    """Of each kind of person so many texts, so many of which the model calls positive."""
+    texts = [
+        ("good" if number < positive else "bad", meta)
+        for meta, items, positive in people
+        for number in range(items)
+    ]
+    explained = [
+        explained_text(index, text, None, meta=meta) for index, (text, meta) in enumerate(texts)
+    ]
+    settings = {"impact": BOTH, **settings}
+    return summarise(db, stored_run(db, explained, **settings))
+
+
+UNEQUAL = [
+    ({"who": "f", "from": "a"}, 40, 10),
+    ({"who": "m", "from": "a"}, 40, 30),
+    ({"who": "m", "from": "b"}, 40, 20),
+    ({"who": "?", "from": "b"}, 3, 3),
+    ({"from": "a"}, 2, 0),
+]
+
+
+def impact_in(summary: Summary) -> ImpactByCategory:
+    found = summary.sections["impact"]
+    assert isinstance(found, ImpactByCategory)
+    return found
+
+
+def test_tables_worked_by_hand(db: Database) -> None:
+    found = impact_in(run_of(db, UNEQUAL, impact=replace(BOTH, unknown=("?",))))
+    (answer,) = found.answers
+    sex, ethnicity, both = answer.tables
+    assert [(row.category, row.items, row.selected) for row in sex.rows] == [
+        ("f", 40, 10),
+        ("m", 80, 50),
+    ]
+    assert [row.ratio for row in sex.rows] == [pytest.approx(0.25 / 0.625), 1.0]
+    assert (sex.items, sex.unknown) == (120, 5)
+    assert [(row.category, row.items) for row in ethnicity.rows] == [("a", 82), ("b", 43)]
+    assert [row.ratio for row in both.rows] == [pytest.approx(1 / 3), 1.0, pytest.approx(2 / 3)]
+    assert (found.items, found.left_out, found.missing) == (125, 0, ())
+
+
+def test_a_ratio_that_is_low_beyond_chance_is_a_problem_of_the_headline(db: Database) -> None:
+    summary = run_of(db, UNEQUAL, impact=replace(BOTH, unknown=("?",)))
+    (line,) = [one for one in summary.headline if one.text.startswith("Impact ratios")]
+    assert line.kind == "problem"
+    assert line.text == (
+        "Impact ratios by category for positive: the lowest is 0.333 (f, a, 25.0\u00a0% of 40 "
+        "selected), 3 of 7 are below 0.8."
+    )
+    few = run_of(db, [({"who": "f"}, 4, 2), ({"who": "m"}, 4, 3)])
+    (line,) = [one for one in few.headline if one.text.startswith("Impact ratios")]
+    assert line.kind == "fact", "so few people say nothing"
+    assert "the lowest is 0.667 (f, 50.0\u00a0% of 4 selected), 1 of 2 is below 0.8" in line.text
+
+
+def test_the_page_has_both(db: Database) -> None:
+    people = [({"who": HOSTILE, "from": "a"}, 20, 3), ({"who": "m", "from": "a"}, 20, 10)]
+    summary = run_of(db, people, scenario=(FULL, Scenario(harm=HOSTILE)))
+    page = Visible(render_html(summary))
+    assert not [tag for tag, attributes in page.tags if ("src", "x") in attributes.items()]
+    assert page.text.count(HOSTILE) >= 3
+    for text in ("Bias scenarios", "Head of hiring", "Impact ratios by category of person"):
+        assert text in page.text
+    assert "Not given: who is affected, measure, threshold, mitigation, owner" in page.text
+    assert "0 items of unknown sex are not in this table." in page.text
+    links = [dict(attributes).get("href") for tag, attributes in page.tags if tag == "a"]
+    assert {"#scenarios", "#impact"} <= set(links)
+
+
+def test_a_review_date_that_had_passed_is_a_problem(db: Database) -> None:
+    late = Scenario(harm="Women are refused", review_date="2020-02-29")
+    summary = run_of(db, [({"who": "f"}, 2, 1)], scenario=(FULL, late))
+    first, second = summary.sections["scenarios"].scenarios
+    assert (first.overdue, first.missing) == (False, ())
+    assert second.overdue
+    assert [one.text for one in summary.headline if "scenario" in one.text] == [
+        "A bias scenario was to be reviewed by 2020-02-29, before this run: Women are refused"
+    ]
+
+
+def test_before_an_item_is_explained_there_are_no_rates(db: Database) -> None:
+    failures = [ItemFailure(item_id="x", index=0, kind="null", message="nothing")]
+    summary = summarise(db, stored_run(db, [], failures, impact=BOTH))
+    assert "impact" not in summary.sections
+
+
+def test_items_that_failed_are_counted_as_left_out(db: Database) -> None:
+    failures = [ItemFailure(item_id="x", index=1, kind="null", message="nothing")]
+    explained = [explained_text(0, "good", None, meta={"who": "f", "from": "a"})]
+    found = impact_in(summarise(db, stored_run(db, explained, failures, impact=BOTH)))
+    assert (found.items, found.left_out) == (1, 1)
+
+
+def test_imported_answers_without_logits_have_no_scores(db: Database) -> None:
+    explained = [
+        explained_text(0, "good", None, meta={"who": "f", "from": "a"}),
+        explained_text(1, "bad", None, meta={"who": "m", "from": "a"}, logits=()),
+    ]
+    summary = summarise(db, stored_run(db, explained, impact=BOTH))
+    assert impact_in(summary).missing == ("scoring rates: the logits of some items are not known",)
+    assert "Scoring rate" not in Visible(render_html(summary)).text
+
+
+# ---- what is published ---------------------------------------------------------------------------
+
+
+def test_records_have_rules() -> None:
+    for record in (BiasScenarios, ImpactByCategory):
+        assert list(gaps(record, rules())) == []
+
+
+def test_few_people_are_not_published(db: Database) -> None:
+    people = [
+        ({"who": "f", "from": "a"}, 60, 30),
+        ({"who": "f", "from": "b"}, 40, 38),  # two who are not selected
+        ({"who": "m", "from": "a"}, 50, 20),
+        ({"who": "m", "from": "c"}, 4, 1),  # four people
+        ({"who": "", "from": "a"}, 3, 1),
+    ]
+    summary = run_of(db, people, scenario=(FULL,))
+    whole = redacted(summary, 10)
+    (answer,) = impact_in(whole).answers
+    sex, _, both = answer.tables
+    assert sex.unknown is None, "three are few"
+    assert [(row.category, row.selected, row.ratio) for row in sex.rows] == [
+        ("f", 68, 1.0),
+        ("m", 21, pytest.approx((21 / 54) / 0.68)),
+    ]
+    assert [row.category for row in both.rows] == ["f, a", "f, b", "m, a"]
+    assert both.rows[1].rate is None and both.rows[1].ratio is None
+    assert both.rows[0].rate == 0.5
+    assert both.rows[0].ratio is None, "it would tell the rate of the highest category, f and b"
+    shown = Visible(render_html(whole)).text
+    assert "A few items of unknown sex are not in this table." in shown
+    assert "Head of hiring" in shown, "whoever wrote it meant it to be read"
+    Draft202012Validator(schema()).validate(json.loads(render_json(whole)))
+    (nothing,) = impact_in(redacted(summary, 1000)).answers
+    assert nothing.median is None
+    assert all(table.rows == () for table in nothing.tables)
+
+
+def test_several_classes_each_have_their_tables(db: Database) -> None:
+    plan = replace(BOTH, favourable=("positive", "negative"))
+    people = [({"who": "f", "from": "a"}, 10, 4), ({"who": "m", "from": "a"}, 10, 8)]
+    summary = run_of(
+        db, people, impact=plan, model=ModelRef(source="m", classes=("negative", "positive"))
+    )
+    positive, negative = impact_in(summary).answers
+    assert [row.selected for row in positive.tables[0].rows] == [4, 8]
+    assert [row.selected for row in negative.tables[0].rows] == [6, 2]
+    assert len([one for one in summary.headline if one.text.startswith("Impact")]) == 2

@@ -1,0 +1,229 @@
+"""Which parameters move in which stage, and how fast."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+import transformers
+from tiny_models import SIZES, text_items
+from tiny_trainings import StopAt, text_plan
+
+from transexplain.errors import ConfigurationError
+from transexplain.extras.training.classifiers import prepare
+from transexplain.extras.training.fitting import fit
+from transexplain.extras.training.optimisation import (
+    ClassifierObjective,
+    ParameterGroup,
+    parameter_groups,
+    parts_of,
+    rate_at,
+    stages_of,
+)
+from transexplain.extras.training.training_plans import FitPlan, Optimisation, Stages
+from transexplain.extras.training.training_runs import train
+from transexplain.models.load import load_model, wrap
+from transexplain.models.loaded_model import LoadedModel
+from transexplain.types.items import Item
+
+
+def sample(model: LoadedModel):
+    if model.modality == "text":
+        encoded = model.encode(text_items("a nice film", "good"))
+    else:
+        pixels = torch.rand(2, 3, *model.encoder.shape[1:])
+        items = [
+            Item(id=str(row), index=row, content={"pixel_values": one})
+            for row, one in enumerate(pixels)
+        ]
+        encoded = model.encode(items)
+    return model.collate(encoded)
+
+
+def changed(before: dict[str, torch.Tensor], model: LoadedModel) -> set[str]:
+    after = model.module.state_dict()
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def test_the_stages_of_bert(bert_dir: Path) -> None:
+    model = load_model(bert_dir)
+    stages = dict(stages_of(model, sample(model), Stages(layers_per_interval=1)))
+    assert list(stages) == ["head", "layer 1", "layer 0", "embeddings"]
+    assert {name.split(".")[0] for name in stages["head"]} == {"bert", "classifier"}
+    assert {name for name in stages["head"] if name.startswith("bert")} == {
+        "bert.pooler.dense.weight",
+        "bert.pooler.dense.bias",
+    }
+    assert all(name.startswith("bert.encoder.layer.1.") for name in stages["layer 1"])
+    assert all(name.startswith("bert.embeddings.") for name in stages["embeddings"])
+    every = [name for names in stages.values() for name in names]
+    assert sorted(every) == sorted(name for name, _ in model.module.named_parameters())
+
+
+def test_relative_positions_are_no_part_of_the_head() -> None:
+    """DeBERTa registers them behind its layers, but the layers read them."""
+    config = transformers.DebertaV2Config(
+        vocab_size=18, relative_attention=True, pos_att_type=["c2p", "p2c"], **SIZES
+    )
+    module = transformers.DebertaV2ForSequenceClassification(config).eval()
+    from tiny_models import wordpiece
+
+    model = wrap(module, modality="text", tokenizer=wordpiece())
+    head, layers, below = parts_of(model, sample(model))
+    assert "deberta.encoder.rel_embeddings.weight" in below
+    assert not any("encoder" in name for name in head)
+    assert len(layers) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "layers"),
+    [
+        (
+            "vit_tiny_patch16_224",
+            {"img_size": 32, "embed_dim": 16, "num_heads": 2, "depth": 3},
+            3,
+        ),
+        (
+            "swin_tiny_patch4_window7_224",
+            {"img_size": 32, "embed_dim": 8, "depths": (2, 2), "num_heads": (1, 2)}
+            | {"window_size": 4},
+            2,
+        ),
+    ],
+)
+def test_the_parts_of_vision_models(name: str, args: dict, layers: int) -> None:
+    module = timm.create_model(name, pretrained=False, num_classes=3, **args).eval()
+    model = wrap(module, modality="image", input_size=(3, 32, 32))
+    head, found, below = parts_of(model, sample(model))
+    assert {one.split(".")[0] for one in head} == {"norm", "head"}
+    assert len(found) == layers
+    assert any(one.startswith("patch_embed.") for one in below)
+    every = [*head, *below, *(one for names in found for one in names)]
+    assert sorted(every) == sorted(one for one, _ in module.named_parameters())
+
+
+@pytest.mark.exhaustive
+def test_frozen_parameters_stay_bit_identical_in_every_stage(tmp_path: Path) -> None:
+    plan = text_plan(tmp_path)
+    prepared = prepare(plan)
+    model, steps = prepared.model, prepared.training.steps(8)
+    groups = parameter_groups(
+        model,
+        prepared.training.batch([0]).batch,
+        stages=plan.stages,
+        optimisation=plan.optimisation,
+        epoch_steps=steps,
+    )
+    objective = ClassifierObjective(
+        model, groups, prepared.validation, optimisation=plan.optimisation, batch_size=8
+    )
+    stages = [names for _, names in stages_of(model, sample(model), plan.stages)]
+    assert len(stages) == 5
+    before = {name: one.clone() for name, one in model.module.state_dict().items()}
+    seen: set[str] = set()
+    for epoch, names in enumerate(stages):
+        model.module.load_state_dict(before)  # as a new process has it
+        with pytest.raises(KeyboardInterrupt):
+            # three steps into the stage
+            fit(
+                objective,
+                plan.fit,
+                tmp_path / "fit",
+                examples=prepared.training,
+                observer=StopAt(epoch * steps + 3),
+            )
+        seen |= set(names)
+        moved = changed(before, model)
+        assert moved <= seen
+        # token types and far positions have no gradient of their own in these texts
+        assert {name for name in seen if "embeddings" not in name} - moved == {
+            name for name in seen - moved if ".key.bias" in name
+        }
+    assert all(one.requires_grad for one in model.module.parameters())
+
+
+def test_rates_by_formula() -> None:
+    group = ParameterGroup(name="g", parameters={}, learning_rate=0.4, weight_decay=0.0, starts=20)
+    rates = [rate_at(group, step, 120, 0.1) for step in range(120)]
+    assert rates[:20] == [0.0] * 20
+    assert rates[20:30] == pytest.approx([0.04 * n for n in range(1, 11)])
+    assert rates[30] == pytest.approx(0.4)
+    assert rates[75] == pytest.approx(0.2)  # half way down the cosine
+    assert rates[119] == pytest.approx(0.2 * (1 + math.cos(math.pi * 89 / 90)))
+    assert rate_at(group, 19, 20, 0.1) == 0.0
+
+
+def test_later_stages_have_lower_rates(bert_dir: Path) -> None:
+    model = load_model(bert_dir)
+    groups = parameter_groups(
+        model,
+        sample(model),
+        stages=Stages(head_epochs=2, interval_epochs=3, layers_per_interval=1, decay=0.5),
+        optimisation=Optimisation(
+            learning_rate=1e-3,
+            head_learning_rate=1e-2,
+            weight_decay=0.1,
+            embedding_weight_decay=7.0,
+        ),
+        epoch_steps=10,
+    )
+    found = {one.name: (one.learning_rate, one.starts, one.weight_decay) for one in groups}
+    assert found["head"] == (1e-2, 0, 0.1)
+    assert found["head, vectors"] == (1e-2, 0, 0.0)
+    assert found["layer 1"] == (1e-3, 20, 0.1)
+    assert found["layer 0, vectors"] == (5e-4, 50, 0.0)
+    assert found["embeddings, words"] == (2.5e-4, 80, 7.0)
+    (words,) = [one for one in groups if one.name == "embeddings, words"]
+    assert list(words.parameters) == ["bert.embeddings.word_embeddings.weight"]
+
+
+@pytest.mark.exhaustive
+def test_without_stages_everything_is_trained_from_the_first_step(tmp_path: Path) -> None:
+    plan = text_plan(tmp_path, stages=None)
+    plan = replace(plan, fit=FitPlan(epochs=1, batch_size=8))
+    before = load_model(plan.source).module.state_dict()
+    after = load_model(train(plan).model)
+    moved = changed(before, after)
+    assert "bert.embeddings.word_embeddings.weight" in moved
+    assert "classifier.weight" in moved
+
+
+def test_running_statistics_of_frozen_layers_stay() -> None:
+    from transexplain.extras.training.optimisation import Stepper
+
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
+    )
+
+    class Toy:
+        def __init__(self) -> None:
+            self.module = module
+
+        def losses(self, batch, step):
+            return {"loss": module(batch).square().mean()}
+
+    groups = [
+        ParameterGroup(
+            name=name,
+            parameters=dict(part.named_parameters()),
+            learning_rate=0.1,
+            weight_decay=0.0,
+            starts=starts,
+        )
+        for name, part, starts in (("head", module[2], 0), ("rest", module[:2], 2))
+    ]
+    stepper = Stepper(Toy(), groups, FitPlan(epochs=1), 4)
+    before = module[1].running_mean.clone()
+    for step in range(2):
+        stepper.step(torch.rand(5, 3), step)
+    assert torch.equal(before, module[1].running_mean)
+    stepper.step(torch.rand(5, 3), 2)
+    assert not torch.equal(before, module[1].running_mean)
+
+
+def test_impossible_stages_are_refused(bert_dir: Path) -> None:
+    model = load_model(bert_dir)
+    with pytest.raises(ConfigurationError, match="layers_per_interval"):
+        stages_of(model, sample(model), Stages(layers_per_interval=0))

@@ -1,0 +1,118 @@
+"""Runs the demo: two trained models, two audits, two reports, and whether the planted bias was
+found.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.dispatch.finish import print_findings, write_reports
+from orchestrator.dispatch.local import run_here
+from orchestrator.plan import prepare_audit
+from orchestrator.spec import AuditSpec
+from transexplain.extras.demo.image_model import make_image_demo
+from transexplain.extras.demo.text_model import TextDemo, make_text_demo
+from transexplain.reports.report_records import Summary
+from transexplain.settings import Settings
+from transexplain.store import runs
+from transexplain.store.revisions import open_database
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoVerdict:
+    """The audit's verdict on the planted classifier's groups."""
+
+    planted_found: bool  #: with the sign that was planted
+    unbiased_flagged: tuple[str, ...]
+    unbiased_open: tuple[str, ...]  #: of which it is not settled whether the mention matters
+
+    @property
+    def as_planted(self) -> bool:
+        """The planted group was found and no unbiased one was flagged."""
+        return self.planted_found and not self.unbiased_flagged
+
+
+def demo(
+    *,
+    folder: Annotated[Path, typer.Option("--folder", help="where everything is written")] = Path(
+        "transexplain-demo"
+    ),
+    seed: Annotated[int, typer.Option("--seed", help="seed of the corpus and the training")] = 0,
+) -> None:
+    """Train a small text and a small image model here, audit both, and write their reports."""
+    if not run_demo(folder, seed, say=typer.echo).as_planted:
+        raise typer.Exit(1)
+
+
+def run_demo(folder: Path, seed: int, *, say: Say) -> DemoVerdict:
+    """Train, audit and report text and images under `folder`, and judge the group table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
+    )
+    say("training a text classifier that favours one group of names ...")
+    text = make_text_demo(folder / "text", seed)
+    summary = audit(text_spec(text), settings, folder, say)
+    say("training an image classifier on scanned digits ...")
+    image = make_image_demo(folder / "image", seed)
+    pictures = {
+        "name": "demo-digits",
+        "model": str(image.model_dir),
+        "data": {"source": f"imagefolder:{image.image_dir}"},
+        "targets": ["predicted"],
+    }
+    audit(AuditSpec.model_validate(pictures), settings, folder, say)
+    verdict = judge(summary, text)
+    outcome = "was found" if verdict.planted_found else "was NOT found"
+    flagged = ", ".join(verdict.unbiased_flagged) or "none"
+    opened = ", ".join(verdict.unbiased_open) or "none"
+    say(
+        f"planted bias towards {text.planted_group!r}: {outcome}; "
+        f"unbiased groups flagged: {flagged}; mention still open for: {opened}"
+    )
+    return verdict
+
+
+def text_spec(demo: TextDemo) -> AuditSpec:
+    """The audit of the demo's text classifier."""
+    return AuditSpec.model_validate(
+        {
+            "name": "demo-letters",
+            "model": str(demo.model_dir),
+            "data": {"source": str(demo.dataset), "id": "id"},
+            "targets": [demo.target],
+            "groups": {"lexicon": str(demo.lexicon), "reference": demo.reference},
+        }
+    )
+
+
+def audit(spec: AuditSpec, settings: Settings, folder: Path, say: Say) -> Summary:
+    """Run one audit in this process and write its reports into `folder`."""
+    prepared = prepare_audit(spec, settings)
+    with open_database(settings.database_url, upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
+        say(f"auditing {prepared.plan.dataset.rows} items ...")
+        run_here(db, run_id, settings, model=prepared.model)
+        summary, paths = write_reports(db, run_id, folder)
+    print_findings(summary.headline, paths)
+    return summary
+
+
+def judge(summary: Summary, demo: TextDemo) -> DemoVerdict:
+    """Compare the verdicts on groups with what was planted."""
+    verdicts = {
+        verdict.group: verdict for verdict in (summary.groups.verdicts if summary.groups else ())
+    }
+    planted = verdicts[demo.planted_group]
+    swap = planted.counterfactual
+    unbiased = [verdicts[name] for name in demo.unbiased_groups]
+    return DemoVerdict(
+        planted_found=planted.mention == "changes" and bool(swap and swap.effect > 0.0),
+        unbiased_flagged=tuple(row.group for row in unbiased if row.state == "flagged"),
+        unbiased_open=tuple(row.group for row in unbiased if row.mention == "open"),
+    )

@@ -1,0 +1,288 @@
+"""Impact ratios: selection and scoring rates by sex, ethnicity and both, as Local Law 144 asks."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from transexplain.analysis.groups.answers import favourable_answers
+from transexplain.extras.filings.impact_ratios import (
+    ImpactAnswer,
+    ImpactRow,
+    ImpactTable,
+    impact_answers,
+)
+from transexplain.reports.phrasing import percent
+from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
+from transexplain.reports.report_section import Section, SectionSource, Statement
+from transexplain.reports.tables import Column, Table, record_columns
+from transexplain.store import results, runs
+from transexplain.types.plans import ImpactPlan
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactByCategory:
+    """The tables of every favourable answer, and what they rest on."""
+
+    columns: Mapping[str, str]  #: `sex` and `ethnicity`, where given -> column of the data
+    unknown_values: tuple[str, ...]  #: besides the empty one
+    exclude_below: float  #: share of the items below which a category has no ratio
+    limit: float  #: smallest impact ratio within practical limits, `groups.practical.impact_ratio`
+    items: int  #: explained, which the tables count
+    left_out: int  #: failed or not explained yet
+    date: float  #: when the run ended, or was begun where it has not; seconds since the epoch
+    exclusion_reason: str
+    data_source: str
+    data_date: str
+    in_use_since: str
+    missing: tuple[str, ...]  #: what a published summary needs and the specification does not say
+    answers: tuple[ImpactAnswer, ...]
+
+    def compared(self, *, scored: bool) -> Iterator[tuple[list[tuple[float, str]], str]]:
+        """Yield of each table its impact ratios, each with what it is of, and why it has none.
+
+        `scored`: by scores, not by selections. The reason is "" where categories are compared.
+        """
+        for answer in self.answers:
+            for table in answer.tables:
+                ratios = [ratio for row in table.rows if (ratio := _ratio(row, answer, scored))]
+                short = len(ratios) < COMPARED
+                yield ratios, _no_ratios(table, answer, scored) if short else ""
+
+
+COMPARED = 2  #: categories that a table needs to compare any
+
+
+def _ratio(row: ImpactRow, answer: ImpactAnswer, scored: bool) -> tuple[float, str] | None:
+    """A category's ratio, and what it is of; None: the report has none."""
+    value, count = (row.scoring_ratio, row.above) if scored else (row.ratio, row.selected)
+    if value is None or count is None:
+        return None
+    deed = "score above the median" if scored else "are selected"
+    return value, f"{row.category} for {answer.answer}, {count:,} of {row.items:,} {deed}"
+
+
+def _no_ratios(table: ImpactTable, answer: ImpactAnswer, scored: bool) -> str:
+    """Why a table does not compare categories."""
+    large = sum(not row.excluded for row in table.rows)
+    if large < COMPARED:
+        seen = f"{len(table.rows)} in the data, {large} of them large enough"
+        why = f"{seen}, at least {COMPARED} are needed"
+    elif scored:
+        why = "the items have no scores, or none above the median"
+    else:
+        why = "nobody was selected"
+    return f"no impact ratios by {table.by} for {answer.answer}: {why}"
+
+
+def _collect(source: SectionSource) -> ImpactByCategory | None:
+    """None where the plan asks for none, or before an item is explained."""
+    run = source.run
+    plan, state = run.plan.impact, runs.progress(source.db, run.id)
+    if plan is None or not state.items_done:
+        return None
+    items = results.iter_answers(source.db, run.id)
+    classes, answers = run.plan.model.classes, favourable_answers(run.plan)
+    tables = impact_answers(plan, answers, classes, items)
+    return ImpactByCategory(
+        columns={n: c for n in ("sex", "ethnicity") if (c := getattr(plan, n)) is not None},
+        unknown_values=plan.unknown,
+        exclude_below=plan.exclude_below,
+        limit=run.plan.matters.impact_ratio,
+        items=state.items_done,
+        left_out=state.items_total - state.items_done,
+        date=run.finished or run.created,
+        exclusion_reason=plan.exclusion_reason,
+        data_source=plan.data_source,
+        data_date=plan.data_date,
+        in_use_since=plan.in_use_since,
+        missing=tuple(_missing(plan, tables)),
+        answers=tables,
+    )
+
+
+def _missing(plan: ImpactPlan, answers: Sequence[ImpactAnswer]) -> Iterator[str]:
+    for name, other in (("sex", plan.ethnicity), ("ethnicity", plan.sex)):
+        if getattr(plan, name) is None:
+            assert other is not None  # the specification asks for one
+            yield f"categories of {name}, and so the intersections (groups.impact.{name})"
+    if not plan.data_source:
+        yield "the source of the data (groups.impact.data_source)"
+    if not plan.data_date:
+        yield "the day or period of the data (groups.impact.data_date)"
+    if not plan.in_use_since:
+        yield "since when the model is in use (groups.impact.in_use_since)"
+    if not plan.exclusion_reason and any(row.excluded for row in rows_of(answers)):
+        yield "why small categories are left out (groups.impact.exclusion_reason)"
+    if any(answer.median is None for answer in answers):
+        yield "scoring rates: the logits of some items are not known"
+
+
+def rows_of(answers: Iterable[ImpactAnswer]) -> Iterator[ImpactRow]:
+    """Every category of every table."""
+    return (row for answer in answers for table in answer.tables for row in table.rows)
+
+
+def impact_of(report: Any) -> ImpactByCategory | None:
+    """The record that a summary has; None: no categories were given."""
+    record: ImpactByCategory | None = report.sections.get("impact")
+    return record
+
+
+def lowest_sentence(answer: ImpactAnswer, limit: float) -> str:
+    """The lowest ratios of an answer, by rates and by scores."""
+    return " ".join((_lowest_rate(answer, limit), *_lowest_score(answer)))
+
+
+def _lowest_rate(answer: ImpactAnswer, limit: float) -> str:
+    known = [(row.ratio, row) for row in rows_of([answer]) if row.ratio is not None]
+    if not known:
+        why = "nobody was selected" if not _selected(answer) else "too few people to publish one"
+        return f"No category has an impact ratio for {answer.answer}: {why}."
+    (least, row), below = min(known, key=_first), sum(ratio < limit for ratio, _ in known)
+    return (
+        f"Impact ratios by category for {answer.answer}: the lowest is {least:.3f} "
+        f"({row.category}, {percent(row.rate or 0.0)} of {row.items:,} selected), {below} of "
+        f"{len(known)} {'is' if below == 1 else 'are'} below {limit:g}."
+    )
+
+
+def _lowest_score(answer: ImpactAnswer) -> Iterator[str]:
+    rows = rows_of([answer])
+    known = [(row.scoring_ratio, row) for row in rows if row.scoring_ratio is not None]
+    if known:
+        least, row = min(known, key=_first)
+        yield f"By scores the lowest is {least:.3f} ({row.category})."
+
+
+def _first(pair: tuple[float, ImpactRow]) -> float:
+    return pair[0]
+
+
+def _selected(answer: ImpactAnswer) -> bool:
+    """Return whether anybody was selected, or may have been where counts are not published."""
+    return any(row.selected is None or row.selected for row in rows_of([answer]))
+
+
+def _beyond_chance(answer: ImpactAnswer, limit: float) -> bool:
+    """Return whether a whole interval lies below the limit."""
+    return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([answer]))
+
+
+def _sentences(report: Any) -> Iterable[Statement]:
+    record = impact_of(report)
+    if record is None:
+        return
+    for answer in record.answers:
+        yield Statement(
+            kind="problem" if _beyond_chance(answer, record.limit) else "fact",
+            text=lowest_sentence(answer, record.limit),
+        )
+
+
+def _tables(record: ImpactByCategory) -> Iterator[Table]:
+    columns = (
+        Column("answer", lambda row: row[0][0]),
+        Column("by", lambda row: row[0][1]),
+        *record_columns(ImpactRow, 1),
+    )
+    rows = (
+        ((answer.answer, table.by), row)
+        for answer in record.answers
+        for table in answer.tables
+        for row in table.rows
+    )
+    yield Table(name="impact_ratios", columns=columns, rows=rows)
+
+
+def lines(summary: Any) -> Iterator[str]:
+    """The lowest impact ratio by category of person, for every favourable answer."""
+    record = impact_of(summary)
+    if record is not None:
+        yield from (lowest_sentence(answer, record.limit) for answer in record.answers)
+
+
+def _published(value: Any, row: ImpactRow, redactor: Redactor) -> Any:
+    """Nothing about answers where those selected, or those not, are few."""
+    return value if _many(row.selected, row.items, redactor.fewest) else None
+
+
+def _scores_published(value: Any, row: ImpactRow, redactor: Redactor) -> Any:
+    return value if _many(row.above, row.items, redactor.fewest) else None
+
+
+def _many(count: int | None, items: int, fewest: int) -> bool:
+    parts = (count or 0, items - (count or 0))
+    return all(part == 0 or part >= fewest for part in parts)
+
+
+def _rows_published(rows: tuple[ImpactRow, ...], _: ImpactTable, redactor: Redactor) -> Any:
+    """Ratios are kept only where their reference category is published: they reveal its rate."""
+    return tuple(redactor.within(_without_ratios(rows, redactor.fewest)))
+
+
+def _without_ratios(rows: tuple[ImpactRow, ...], fewest: int) -> tuple[ImpactRow, ...]:
+    best = [row for row in rows if row.ratio == 1.0]
+    highest = [row for row in rows if row.scoring_ratio == 1.0]
+    if not any(row.items >= fewest and _many(row.selected, row.items, fewest) for row in best):
+        rows = tuple(replace(row, ratio=None, ratio_interval=None) for row in rows)
+    if not any(row.items >= fewest and _many(row.above, row.items, fewest) for row in highest):
+        rows = tuple(replace(row, scoring_ratio=None) for row in rows)
+    return rows
+
+
+def _unknown_published(count: int, _: ImpactTable, redactor: Redactor) -> int | None:
+    return count if count == 0 or count >= redactor.fewest else None
+
+
+def _median_published(
+    value: float | None, impact_answer: ImpactAnswer, redactor: Redactor
+) -> float | None:
+    table = impact_answer.tables[0]
+    return value if table.items + (table.unknown or 0) >= redactor.fewest else None
+
+
+_OF_SELECTION = ("selected", "rate", "interval", "ratio", "ratio_interval")
+_OF_SCORES = ("above", "scoring_rate", "scoring_ratio")
+_RULES: Mapping[type, RedactionRules] = {
+    ImpactByCategory: RedactionRules(
+        fields={
+            "answers": within,
+            **kept("columns unknown_values exclude_below limit items left_out date missing"),
+            **kept("exclusion_reason data_source data_date in_use_since"),
+        },
+    ),
+    ImpactAnswer: RedactionRules(
+        fields={
+            "tables": within,
+            "answer": keep,
+            "median": _median_published,
+            "median_probability": _median_published,
+        }
+    ),
+    ImpactTable: RedactionRules(
+        fields={"by": keep, "items": keep, "unknown": _unknown_published, "rows": _rows_published}
+    ),
+    ImpactRow: RedactionRules(
+        stands=at_least("items"),
+        fields={
+            **dict.fromkeys(
+                ("selected", "rate", "interval", "ratio", "ratio_interval"), _published
+            ),
+            **dict.fromkeys(("above", "scoring_rate", "scoring_ratio"), _scores_published),
+            **kept("sex ethnicity items share excluded"),
+        },
+    ),
+}
+
+
+SECTION = Section(
+    template="impact_by_category.html.j2",
+    links=(("impact", "Impact ratios"),),
+    redaction=_RULES,
+    present=lambda report: impact_of(report) is not None,
+    drawing=lambda _report: {"lowest_sentence": lowest_sentence},
+    sentences=_sentences,
+    tables=_tables,
+    record=ImpactByCategory,
+    collect=_collect,
+)

@@ -1,0 +1,604 @@
+"""Trains a learned explainer: after its classifier, or together with it."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from transexplain.errors import ConfigurationError
+from transexplain.extras.learned.learned_explainer import (
+    NAME,
+    Explainer,
+    explanation_loss,
+    item_scale,
+    relevance_error,
+    save,
+)
+from transexplain.extras.learned.learned_facts import Architecture, Facts
+from transexplain.extras.training.classifiers import PreparedFit
+from transexplain.extras.training.examples import ExampleBatch, Examples
+from transexplain.extras.training.fitting import FitResult, fit
+from transexplain.extras.training.optimisation import ClassifierObjective, ParameterGroup
+from transexplain.extras.training.training_plans import (
+    EXPLAINER_FIT,
+    ExplainerPlan,
+    ExplanationLoss,
+    FitObserver,
+)
+from transexplain.methods import bound, unit_of
+from transexplain.methods.batch_explanation import BatchExplanation
+from transexplain.models.calling import eval_mode
+from transexplain.models.hidden_states import States, read_states, readable_layers
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
+from transexplain.rank_correlation import is_constant, rank_similarity
+from transexplain.types.items import Attribution, ResolvedTarget, own_positions
+from transexplain.types.scores import MethodSpec, TeacherAgreement
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """The teacher's relevance of a batch."""
+
+    relevance: Tensor  #: (B, T, C) in logits; 0 where it is not known
+    known: Tensor  #: (B, C) classes that were explained
+    constants: Tensor  #: (B, C) logit minus the sum over positions; NaN where it is not known
+
+    def to(self, device: torch.device) -> "Lesson":
+        """The same on another device."""
+        parts = (self.relevance, self.known, self.constants)
+        return Lesson(*(part.to(device) for part in parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taught:
+    """The teacher's relevance of one item."""
+
+    classes: tuple[int, ...]
+    relevance: Array  #: (K, T)
+    logits: Array  #: (K,)
+    own: NDArray[np.bool_]  #: (T,) positions that are not special
+
+
+class Teacher:
+    """A relevance method in logits, which explains the predicted class and some of the others.
+
+    The predicted class leads and the others are sampled by the item, so that an explainer sees all
+    classes and the cost does not grow with their number.
+    """
+
+    def __init__(
+        self, method: MethodSpec, model: LoadedModel, *, classes: int | None = 2, seed: int = 0
+    ) -> None:
+        if unit_of(method.name) != "logits" or method.name == "learned":
+            raise ConfigurationError(
+                f"an explainer learns relevance in logits, and method {method.name!r} does not "
+                "measure that; choose `lrp` or another method in logits"
+            )
+        count = len(model.classes)
+        self.model, self.method = model, method
+        self.classes = count if classes is None else min(classes, count)
+        self._run: Callable[..., BatchExplanation] = bound(method)
+        self._seed = seed
+
+    def lesson(self, batch: Batch, rows: Sequence[int]) -> Lesson:
+        """The lesson of a batch whose items are `rows` of the examples."""
+        return assembled(self.teach(batch, rows), len(self.model.classes)).to(batch.lengths.device)
+
+    def teach(self, batch: Batch, rows: Sequence[int]) -> list[_Taught]:
+        """The method's relevance of every item of a batch.
+
+        Raises ConfigurationError where it does not measure the positions of the first layer.
+        """
+
+        def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
+            return [self._targets(row, logit) for row, logit in zip(rows, logits, strict=True)]
+
+        with torch.autocast(batch.lengths.device.type, enabled=False):
+            explanation = self._run(self.model, batch, resolve)
+        if explanation.attributions[0][0].at != "encoder":
+            raise ConfigurationError(
+                f"the teacher measures at {explanation.attributions[0][0].at!r} and an explainer "
+                "reads the input of the first layer: leave `at` out, or choose a model with layers"
+            )
+        return [_taught(attribution) for attribution in explanation.attributions]
+
+    def _targets(self, row: int, logits: NDArray[np.floating[Any]]) -> list[ResolvedTarget]:
+        predicted = int(np.argmax(logits))
+        others = [index for index in range(len(logits)) if index != predicted]
+        drawn = random.Random(f"classes {self._seed} {row}").sample(others, self.classes - 1)
+        return [
+            ResolvedTarget(
+                spec=f"class:{self.model.classes[index]}",
+                rank=0,
+                class_index=index,
+                class_name=self.model.classes[index],
+                coefficients=((index, 1.0),),
+            )
+            for index in (predicted, *sorted(drawn))
+        ]
+
+
+class Lessons:
+    """The lessons of all examples, computed once from a model that does not change."""
+
+    def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
+        self._classes = len(teacher.model.classes)
+        self._taught: dict[int, _Taught] = {}
+        for batch in batches:
+            self._taught.update(
+                zip(batch.rows, teacher.teach(batch.batch, batch.rows), strict=True)
+            )
+
+    def of(self, rows: Sequence[int]) -> Lesson:
+        """The lesson of the items `rows`, on the CPU."""
+        return assembled([self._taught[row] for row in rows], self._classes)
+
+    def scales_and_constants(self) -> tuple[Tensor, Tensor]:
+        """(N, 2) and (N, C) of all items, as an explainer is calibrated by."""
+        scales, constants = [], []
+        for one in self._taught.values():
+            lesson = assembled([one], self._classes)
+            own = torch.from_numpy(one.own)[None]
+            mask = torch.ones_like(own)
+            scales.append(item_scale(lesson.relevance, lesson.known, mask, own))
+            constants.append(lesson.constants)
+        return torch.cat(scales), torch.cat(constants)
+
+
+def assembled(taught: Sequence[_Taught], classes: int) -> Lesson:
+    """One lesson of B items, padded on the right to the longest."""
+    longest = max(lesson.relevance.shape[1] for lesson in taught)
+    relevance = torch.zeros(len(taught), longest, classes)
+    known = torch.zeros(len(taught), classes, dtype=torch.bool)
+    constants = torch.full((len(taught), classes), torch.nan)
+    for row, one in enumerate(taught):
+        places = list(one.classes)
+        values = torch.from_numpy(one.relevance)
+        relevance[row, : values.shape[1], places] = values.T
+        known[row, places] = True
+        constants[row, places] = torch.from_numpy(one.logits) - values.sum(dim=1)
+    return Lesson(relevance, known, constants)
+
+
+def positions_of(attribution: Attribution) -> NDArray[np.float64]:
+    """(T,) the relevance of every position, those of a picture's prefix first."""
+    flat = np.asarray(attribution.relevance, dtype=np.float64).reshape(-1)
+    return np.concatenate([np.asarray(attribution.prefix_relevance, dtype=np.float64), flat])
+
+
+def _taught(attributions: Sequence[Attribution]) -> _Taught:
+    indices = tuple(int(attribution.class_index or 0) for attribution in attributions)
+    relevance = np.stack([positions_of(attribution) for attribution in attributions]).astype(
+        np.float32
+    )
+    logits = np.array([attribution.logit for attribution in attributions], dtype=np.float32)
+    own = own_positions(attributions[0].features, relevance.shape[1])
+    return _Taught(indices, relevance, logits, own)
+
+
+#: positions below which a rank correlation is mostly chance
+MIN_POSITIONS = 3
+#: an example batch, and its lesson
+Taught = tuple[ExampleBatch, Lesson]
+
+
+def agreement_of(
+    model: LoadedModel, explainer: Explainer, taught: Iterable[Taught]
+) -> TeacherAgreement | None:
+    """Agreement over every item and class that the teacher explained; None where there is none.
+
+    Items with fewer than three positions of their own are left out, and so are maps of the
+    teacher that are constant and rank nothing.
+    """
+    ranks: list[tuple[int, float]] = []
+    errors: list[float] = []
+    items = 0
+    with eval_mode(explainer):
+        for batch, lesson in taught:
+            predicted = predict(model, explainer, batch)
+            for row, encoded in enumerate(batch.batch.encoded):
+                agreement = list(_compared(predicted[row], lesson, row, encoded))
+                items += bool(agreement)
+                ranks += [(index, rank) for index, rank, _ in agreement]
+                errors += [error for *_, error in agreement]
+    if not ranks:
+        return None
+    return TeacherAgreement(
+        items=items,
+        rank_correlation=_mean([rank for _, rank in ranks]),
+        relative_error=float(np.median(errors)),
+        by_class={
+            name: _mean([rank for index, rank in ranks if index == place])
+            for place, name in enumerate(model.classes)
+            if any(index == place for index, _ in ranks)
+        },
+    )
+
+
+@torch.no_grad()
+def predict(model: LoadedModel, explainer: Explainer, batch: ExampleBatch) -> NDArray[np.float64]:
+    """(B, T, C) the relevance that an explainer in eval mode predicts, in logits."""
+    states = read_states(model, batch.batch, explainer.architecture.layers)
+    predicted = explainer(states.hidden, states.mask, states.own, states.logits)
+    relevance: NDArray[np.float64] = predicted.relevance.double().cpu().numpy()
+    return relevance
+
+
+def _compared(
+    predicted: NDArray[np.float64], lesson: Lesson, row: int, encoded: Encoded
+) -> Iterable[tuple[int, float, float]]:
+    """Class, rank correlation and relative error for every class that is known of one item."""
+    own = own_positions(encoded.features, encoded.length)
+    if own.sum() < MIN_POSITIONS:
+        return
+    for index in torch.nonzero(lesson.known[row]).flatten().tolist():
+        taught = lesson.relevance[row, : len(own), index].double().cpu().numpy()[own]
+        if is_constant(taught):
+            continue
+        learnt = predicted[: len(own), index][own]
+        error = float(np.linalg.norm(learnt - taught) / np.linalg.norm(taught))
+        yield index, rank_similarity(learnt, taught), error
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values))
+
+
+#: of the running scales of a joint training, for one step
+MOMENTUM = 0.05
+
+
+class SeparateObjective:
+    """The explanation loss of a classifier that does not move (FastSHAP's setting, with LRP)."""
+
+    monitor = "rank_correlation"
+    higher_is_better = True
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        explainer: Explainer,
+        lessons: Lessons,
+        held: Sequence[Taught],
+        plan: ExplainerPlan,
+    ) -> None:
+        self.model, self.explainer, self.plan = model, explainer, plan
+        self._lessons, self._held = lessons, held
+
+    @property
+    def module(self) -> nn.Module:
+        """The explainer; the classifier is no part of it."""
+        return self.explainer
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The plan of the explainer, and the classifier that it explains."""
+        return {"explainer": asdict(self.plan), "base": self.model.ref.digest}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The explainer's weights, from the first step."""
+        return explainer_groups(self.explainer, self.plan)
+
+    def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
+        """The explanation loss of a batch."""
+        del step
+        with torch.no_grad():
+            states = read_states(self.model, batch.batch, self.explainer.architecture.layers)
+        lesson = self._lessons.of(batch.rows).to(states.logits.device)
+        return {"loss": _explained(self.explainer, states, lesson, self.plan.loss)}
+
+    def validate(self) -> dict[str, float]:
+        """Rank correlation with the teacher, and the explanation loss, on examples held out."""
+        return measured(self.model, self.explainer, self._held, self.plan.loss)
+
+    def epoch_started(self, epoch: int) -> None:
+        """Nothing depends on the epoch."""
+
+
+class JointObjective:
+    """Cross-entropy plus lambda times the explanation loss, with fresh targets at every step."""
+
+    monitor = "loss"
+    higher_is_better = False
+
+    def __init__(
+        self,
+        classifier: ClassifierObjective,
+        explainer: Explainer,
+        teacher: Teacher,
+        held: Sequence[ExampleBatch],
+        plan: ExplainerPlan,
+    ) -> None:
+        self.classifier, self.explainer, self.plan = classifier, explainer, plan
+        self._teacher, self._held = teacher, held
+        self._both = nn.ModuleDict({"base": classifier.module, "explainer": explainer})
+
+    @property
+    def module(self) -> nn.Module:
+        """The classifier as `base`, and the `explainer`."""
+        return self._both
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The plan of the explainer, and what decides the classifier's own loss."""
+        return {"explainer": asdict(self.plan), **self.classifier.identity}
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """The classifier's groups in their stages, and the explainer from the first step."""
+        base = [_under("base", group) for group in self.classifier.parameter_groups()]
+        groups = explainer_groups(self.explainer, self.plan)
+        return [*base, *(_under("explainer", group) for group in groups)]
+
+    def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
+        """`loss`, and its parts `classification` and `explanation`."""
+        model = self.classifier.model
+        seen = self.classifier.seen(batch)
+        lesson = self._teacher.lesson(seen.batch, seen.rows)
+        states = read_states(model, seen.batch, self.explainer.architecture.layers, training=True)
+        scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
+        self.explainer.calibrate(scale, lesson.constants, 1.0 if step == 0 else MOMENTUM)
+        explanation = _explained(self.explainer, states, lesson, self.plan.loss)
+        classification = self.classifier.loss(states.logits, seen.labels)
+        return {
+            "loss": classification + self.plan.weight * explanation,
+            "classification": classification,
+            "explanation": explanation,
+        }
+
+    def validate(self) -> dict[str, float]:
+        """The classifier's measures and the explainer's, on examples held out."""
+        scores = self.classifier.validate()
+        if not scores:
+            return {}
+        taught = [(held, self._teacher.lesson(held.batch, held.rows)) for held in self._held]
+        of_explainer = measured(self.classifier.model, self.explainer, taught, self.plan.loss)
+        explanation = of_explainer.pop("loss")
+        return {
+            **scores,
+            **of_explainer,
+            "loss": scores["loss"] + self.plan.weight * explanation,
+            "classification": scores["loss"],
+            "explanation": explanation,
+        }
+
+    def epoch_started(self, epoch: int) -> None:
+        """Targets are made at every step."""
+
+    def write_explainer(
+        self, prepared: PreparedFit, output: Path, *, seed: int
+    ) -> tuple[Path, TeacherAgreement | None]:
+        """Measure the explainer against the classifier as it was saved, and write its file."""
+        plan = self.plan
+        teacher = Teacher(plan.teacher, prepared.model, classes=plan.classes, seed=seed)
+        taught = taught_by(teacher, prepared.validation)
+        return _saved(self.explainer, prepared, plan, taught, output)
+
+
+def explainer_groups(explainer: Explainer, plan: ExplainerPlan) -> list[ParameterGroup]:
+    """The weights of an explainer: matrices decay, biases and norms do not."""
+    named = dict(explainer.named_parameters())
+    matrices = {name: parameter for name, parameter in named.items() if parameter.dim() > 1}
+    others = {name: parameter for name, parameter in named.items() if parameter.dim() <= 1}
+    return [
+        ParameterGroup(
+            name="explainer",
+            parameters=parameters,
+            learning_rate=plan.learning_rate,
+            weight_decay=decay,
+        )
+        for parameters, decay in ((matrices, plan.weight_decay), (others, 0.0))
+    ]
+
+
+@torch.no_grad()
+def measured(
+    model: LoadedModel, explainer: Explainer, taught: Sequence[Taught], loss: ExplanationLoss
+) -> dict[str, float]:
+    """`rank_correlation`, `relative_error` and `loss` of an explainer; empty without examples."""
+    was_training = explainer.training
+    explainer.eval()
+    try:
+        agreement = agreement_of(model, explainer, taught)
+        losses, items = 0.0, 0
+        for batch, lesson in taught:
+            states = read_states(model, batch.batch, explainer.architecture.layers)
+            here = lesson.to(states.logits.device)
+            losses += len(batch.rows) * float(_explained(explainer, states, here, loss))
+            items += len(batch.rows)
+    finally:
+        explainer.train(was_training)
+    if agreement is None or not items:
+        return {}
+    return {
+        "rank_correlation": agreement.rank_correlation,
+        "relative_error": agreement.relative_error,
+        "loss": losses / items,
+    }
+
+
+def _explained(
+    explainer: Explainer, states: States, lesson: Lesson, loss: ExplanationLoss
+) -> Tensor:
+    """The loss of what an explainer says: given the true scales, or plainly (`mse`)."""
+    if loss == "mse":
+        said = explainer(states.hidden, states.mask, states.own, states.logits)
+        return relevance_error(said, relevance=lesson.relevance, known=lesson.known)
+    scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
+    predicted = explainer(states.hidden, states.mask, states.own, states.logits, scale)
+    return explanation_loss(
+        explainer,
+        predicted,
+        relevance=lesson.relevance,
+        known=lesson.known,
+        scale=scale,
+        constants=lesson.constants,
+    )
+
+
+def _under(name: str, group: ParameterGroup) -> ParameterGroup:
+    return replace(
+        group,
+        parameters={f"{name}.{key}": parameter for key, parameter in group.parameters.items()},
+    )
+
+
+#: examples held out that agreement is measured on
+MEASURED = 1000
+#: of them, those that a joint training is watched by after every epoch
+WATCHED = 256
+_BATCH = 64  #: examples that the teacher explains together
+_HEADS = 4
+
+
+def train_explainer(
+    prepared: PreparedFit, plan: ExplainerPlan, *, output: Path, observer: FitObserver
+) -> tuple[Path, TeacherAgreement | None, FitResult]:
+    """Train an explainer of a classifier that stays as it is; its file, in `output`.
+
+    Args:
+        prepared: the classifier, whose digest is written into the file, and examples; the teacher
+            explains each of them once.
+        plan: with mode `separate`.
+        output: folder; the fit's checkpoints go below it, and a fit that was interrupted goes on.
+        observer: hears of the fit.
+
+    Raises ConfigurationError for a model without layers that can be read, and a teacher that does
+    not measure logits.
+    """
+    model, seed = prepared.model, plan.fit.seed
+    teacher = Teacher(plan.teacher, model, classes=plan.classes, seed=seed)
+    first = prepared.training.batch([0]).batch
+    explainer = fresh_explainer(model, first, plan, seed=seed)
+    observer.began(f"explaining every example by {plan.teacher.name}")
+    lessons = Lessons(teacher, _watched(prepared.training, observer))
+    scales, constants = lessons.scales_and_constants()
+    device = first.lengths.device
+    explainer.calibrate(scales.to(device), constants.to(device))
+    taught = taught_by(teacher, prepared.validation)
+    observer.began("training the explainer")
+    objective = SeparateObjective(model, explainer, lessons, taught, plan)
+    result = fit(
+        objective,
+        plan.fit,
+        output / EXPLAINER_FIT,
+        examples=prepared.training,
+        observer=observer,
+    )
+    return *_saved(explainer, prepared, plan, taught, output), result
+
+
+def joint_objective(
+    classifier: ClassifierObjective, plan: ExplainerPlan, prepared: PreparedFit, *, seed: int
+) -> JointObjective:
+    """The objective of a classifier and a fresh explainer that are trained together."""
+    model = prepared.model
+    teacher = Teacher(plan.teacher, model, classes=plan.classes, seed=seed)
+    explainer = fresh_explainer(model, prepared.training.batch([0]).batch, plan, seed=seed)
+    held = list(measured_on(prepared.validation, WATCHED))
+    return JointObjective(classifier, explainer, teacher, held, plan)
+
+
+def taught_by(teacher: Teacher, validation: Examples) -> list[Taught]:
+    """Batches of held-out examples, with their lessons."""
+    return [
+        (measured, teacher.lesson(measured.batch, measured.rows))
+        for measured in measured_on(validation, MEASURED)
+    ]
+
+
+def fresh_explainer(
+    model: LoadedModel, batch: Batch, plan: ExplainerPlan, *, seed: int
+) -> Explainer:
+    """An explainer that has learned nothing, on the model's device; the seed decides its weights.
+
+    Raises ConfigurationError where a wanted layer cannot be read.
+    """
+    widths = readable_layers(model, batch)
+    layers = _default_layers(sorted(widths)) if plan.layers is None else plan.layers
+    for layer in layers:
+        if layer not in widths:
+            raise ConfigurationError(
+                f"an explainer of {model.ref.source} cannot read layer {layer}; it can read "
+                f"{', '.join(map(str, sorted(widths))) or 'none'}"
+            )
+    width = plan.width or min(max(32, max(widths.values()) // 4), 256)
+    architecture = Architecture(
+        layers=layers,
+        widths=tuple(widths[layer] for layer in layers),
+        classes=len(model.classes),
+        width=-(-width // (2 * _HEADS)) * 2 * _HEADS,
+        depth=plan.depth,
+        heads=_HEADS,
+        conserve=plan.conserve,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        explainer = Explainer(architecture, dropout=plan.dropout or 0.0)
+    return explainer.to(batch.lengths.device)
+
+
+def measured_on(validation: Examples, most: int) -> Iterator[ExampleBatch]:
+    """Batches of the first `most` validation examples."""
+    rows = range(min(len(validation), most))
+    return (validation.batch(rows[start : start + _BATCH]) for start in rows[::_BATCH])
+
+
+def _watched(training: Examples, observer: FitObserver) -> Iterator[ExampleBatch]:
+    """All examples in batches; the observer sees each and may stop."""
+    steps = training.steps(_BATCH)
+    for step, batch in enumerate(training.in_order(_BATCH), start=1):
+        if observer.should_stop():
+            raise KeyboardInterrupt
+        yield batch
+        observer.stepped(step, steps, {})
+
+
+def _saved(
+    explainer: Explainer,
+    prepared: PreparedFit,
+    plan: ExplainerPlan,
+    taught: Sequence[Taught],
+    output: Path,
+) -> tuple[Path, TeacherAgreement | None]:
+    model = prepared.model
+    agreement = agreement_of(model, explainer, taught)
+    facts = Facts(
+        architecture=explainer.architecture,
+        base=model.ref.digest,
+        base_name=model.ref.source,
+        classes=model.classes,
+        teacher=plan.teacher,
+        at="encoder",
+        mode=plan.mode,
+        forwards=forwards_of(model, explainer, taught[0][0].batch),
+        agreement=agreement,
+    )
+    save(explainer, facts, output / NAME)
+    return output / NAME, agreement
+
+
+@torch.no_grad()
+def forwards_of(model: LoadedModel, explainer: Explainer, batch: Batch) -> float:
+    """Operations (multiplications of matrices) of an explanation over those of a forward pass."""
+    layers = explainer.architecture.layers
+    with FlopCounterMode(display=False) as plain:
+        states = read_states(model, batch, layers)
+    with FlopCounterMode(display=False) as added:
+        explainer.eval()(states.hidden, states.mask, states.own, states.logits)
+    share: float = added.get_total_flops() / plain.get_total_flops()
+    return round(1 + share, 4)
+
+
+def _default_layers(readable: Sequence[int]) -> tuple[int, ...]:
+    """The first, the middle and the last of the layers that can be read."""
+    last = len(readable) - 1
+    return tuple(sorted({readable[0], readable[(last + 1) // 2], readable[last]}))

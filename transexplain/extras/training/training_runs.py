@@ -1,0 +1,152 @@
+"""Runs a training from plan to files, for the command line, the demo and the library."""
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from transexplain.errors import ConfigurationError
+from transexplain.extras.training import EXPLAINERS
+from transexplain.extras.training.classifiers import PreparedFit, objective_of, prepare, save_model
+from transexplain.extras.training.fitting import FitResult, draw_curves, fit, write_history
+from transexplain.extras.training.training_plans import (
+    EXPLAINER_FIT,
+    FIT,
+    FitObserver,
+    FitPlan,
+    Trained,
+    TrainingPlan,
+)
+from transexplain.models.load import load_model
+
+#: below `output`
+MODEL, RECORD = "model", "training.json"
+_MEASURES = ("accuracy", "rank_correlation")
+
+
+def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
+    """Train, or go on where a training was interrupted, and write what came of it.
+
+    Below `plan.output` come `model/` (what `load_model` takes), `explainer.safetensors` where one
+    was requested, `curves.svg|png`, `history.json|csv`, `training.json` (the plan and its
+    measures) and `fit/` (checkpoints).
+
+    Raises ConfigurationError for a model, data or output that does not fit the plan, and
+    KeyboardInterrupt, with a checkpoint written, where the observer ends it.
+    """
+    check_output(plan.output)
+    watch, prepared = observer or FitObserver(), prepare(plan)
+    trained = _unfitted(plan, prepared)
+    wanted = plan.explainer
+    if plan.fit is not None and wanted is not None and wanted.mode == "joint":
+        trained = _jointly(plan, plan.fit, prepared, watch)
+    else:
+        if plan.fit is not None:
+            watch.began("training the classifier")
+            objective = objective_of(plan, plan.fit, prepared)
+            result = fit(
+                objective,
+                plan.fit,
+                plan.output / FIT,
+                examples=prepared.training,
+                observer=watch,
+            )
+            trained = _written(plan, prepared, result)
+        if wanted is not None:
+            trained = _explained(plan, trained, prepared, watch)
+    record = {"plan": asdict(plan), "trained": asdict(trained)}
+    text = json.dumps(record, indent=1, default=str)
+    (plan.output / RECORD).write_text(text + "\n", encoding="utf-8")
+    return trained
+
+
+def train_afresh(plan: TrainingPlan) -> Path:
+    """Train, whatever checkpoints the output holds; the directory of the model."""
+    forget(plan.output)
+    return Path(train(plan).model)
+
+
+def check_output(output: Path) -> None:
+    """Raise ConfigurationError where `output` holds something that is no training."""
+    if output.exists() and not output.is_dir():
+        raise ConfigurationError(f"the output {output} is a file; name a folder")
+    if output.is_dir() and any(output.iterdir()) and not (output / FIT).is_dir():
+        raise ConfigurationError(
+            f"the output {output} is not empty and holds no training; name another folder"
+        )
+    (output / FIT).mkdir(parents=True, exist_ok=True)
+
+
+def forget(output: Path) -> None:
+    """Remove the checkpoints below `output`, so that a training begins again."""
+    for name in (FIT, EXPLAINER_FIT):
+        shutil.rmtree(output / name, ignore_errors=True)
+    if output.is_dir():
+        (output / FIT).mkdir(exist_ok=True)
+
+
+def _unfitted(plan: TrainingPlan, prepared: PreparedFit) -> Trained:
+    return Trained(
+        model=plan.source,
+        histories=(),
+        curves=(),
+        metrics={},
+        epochs=0,
+        best_epoch=None,
+        stopped_early=False,
+        examples=len(prepared.training),
+        validation_examples=len(prepared.validation),
+        failures=prepared.training.failures + prepared.validation.failures,
+    )
+
+
+def _written(plan: TrainingPlan, prepared: PreparedFit, result: FitResult) -> Trained:
+    """Write the trained classifier, its curves and its history."""
+    save_model(prepared.model, plan.source, plan.output / MODEL)
+    history, _ = write_history(result.history, plan.output)
+    return replace(
+        _unfitted(plan, prepared),
+        model=str(plan.output / MODEL),
+        histories=(history,),
+        curves=draw_curves(result.history, plan.output, _MEASURES),
+        metrics=result.metrics,
+        epochs=result.epochs,
+        best_epoch=result.best_epoch,
+        stopped_early=result.stopped_early,
+    )
+
+
+def _explained(
+    plan: TrainingPlan, trained: Trained, prepared: PreparedFit, watch: FitObserver
+) -> Trained:
+    """Train an explainer for the classifier as it is now."""
+    assert plan.explainer is not None
+    ready = prepared.on(load_model(trained.model, device=plan.device))
+    path, agreement, result = EXPLAINERS.load("separate")(
+        ready, plan.explainer, output=plan.output, observer=watch
+    )
+    history, _ = write_history(result.history, plan.output, "explainer-")
+    curves = draw_curves(result.history, plan.output, _MEASURES, "explainer-")
+    return replace(
+        trained,
+        histories=(*trained.histories, history),
+        curves=(*trained.curves, *curves),
+        explainer=path,
+        agreement=agreement,
+    )
+
+
+def _jointly(
+    plan: TrainingPlan, wanted: FitPlan, prepared: PreparedFit, watch: FitObserver
+) -> Trained:
+    """Train classifier and explainer together."""
+    assert plan.explainer is not None
+    watch.began("training classifier and explainer")
+    objective = EXPLAINERS.load("joint")(
+        objective_of(plan, wanted, prepared), plan.explainer, prepared, seed=plan.seed
+    )
+    result = fit(objective, wanted, plan.output / FIT, examples=prepared.training, observer=watch)
+    trained = _written(plan, prepared, result)
+    ready = prepared.on(load_model(trained.model, device=plan.device))
+    path, agreement = objective.write_explainer(ready, plan.output, seed=plan.seed)
+    return replace(trained, explainer=path, agreement=agreement)
