@@ -90,7 +90,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
     column = request.columns.get("label") or spec.data.label or LABEL_DEFAULT
     called = class_names(expand(spec.data.source), column)
-    labels, sink = label_mapping(spec.labels, request.classes, called), spec.payload.planned()
+    labels, sink = label_mapping(spec.labels, request.classes, called), spec.sink.planned()
     roles = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
@@ -112,7 +112,6 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         targets=read.targets,
         labels=labels,
         shard_size=items_per_shard(spec.shard_size, read.dataset.rows),
-        payload=spec.payload.form,
         sink=sink,
         tolerance=spec.tolerance,
         max_attempts=spec.max_attempts,

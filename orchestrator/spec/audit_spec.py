@@ -82,15 +82,12 @@ class QueueSection(SpecSection):
         return QueuePlace(priority=self.priority, share=self.share, most_workers=self.most_workers)
 
 
-class PayloadSection(SpecSection):
-    """The parts of explained items that are kept, and where."""
+class SinkSection(SpecSection):
+    """Where explained items are written besides the store."""
 
-    shorthand: ClassVar[str] = "form"
+    shorthand: ClassVar[str] = "to"
 
-    form: Literal["float16", "float32"] = Field(
-        default="float16", description="numbers of stored relevance"
-    )
-    sink: str | None = Field(
+    to: str | None = Field(
         default=None,
         description="folder or URL that gets a Parquet file for each shard; {run} in it stands for "
         "the run's id",
@@ -102,31 +99,31 @@ class PayloadSection(SpecSection):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.sink is None:
+        if self.to is None:
             if self.keep == "sink":
-                raise ValueError("keep: sink needs the sink: a folder or URL with {run} in it")
+                raise ValueError("keep: sink needs `to`: a folder or URL with {run} in it")
             return self
-        if self.sink.count(RUN) != 1 or "{" in self.sink.replace(RUN, ""):
+        if self.to.count(RUN) != 1 or "{" in self.to.replace(RUN, ""):
             raise ValueError(
-                f"the sink {self.sink!r} must hold {RUN} once, and no other braces: two runs would "
+                f"the sink {self.to!r} must hold {RUN} once, and no other braces: two runs would "
                 f"write the same files. Write for example s3://BUCKET/run-{RUN}/"
             )
-        if any(character in self.sink for character in "*?["):
-            raise ValueError(f"the sink {self.sink!r} is a pattern; name one folder")
+        if any(character in self.to for character in "*?["):
+            raise ValueError(f"the sink {self.to!r} is a pattern; name one folder")
         return self
 
     def absolute(self) -> Self:
         """The section with a folder that is found from every other."""
-        if self.sink is None or remote_files.is_url(self.sink):
+        if self.to is None or remote_files.is_url(self.to):
             return self
-        return self.model_copy(update={"sink": absolute_path(self.sink)})
+        return self.model_copy(update={"to": absolute_path(self.to)})
 
     def planned(self) -> Sink | None:
         """The sink of the plan; None: results lie in the store alone.
 
         Raises ConfigurationError: a URL that cannot be used, or a package for it is missing.
         """
-        if self.sink is None:
+        if self.to is None:
             return None
         url = self.absolute().sink or ""
         if remote_files.is_url(url):
@@ -253,7 +250,7 @@ class AuditSpec(SpecSection):
     shard_size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         default="auto", description="items per shard; auto: 256, up to 4,096 in large data"
     )
-    payload: Annotated[PayloadSection, from_text(PayloadSection)] = PayloadSection()
+    sink: Annotated[SinkSection, from_text(SinkSection)] = SinkSection()
     store_text: StoreText = Field(default="full", description="what is stored of texts")
     redact: Annotated[RedactSection, from_text(RedactSection)] | None = Field(
         default=None, description="package.module:function, which says what to blank in texts"
@@ -330,7 +327,7 @@ SECTIONS: Mapping[str, type[SpecSection]] = {
     "groups.scenario": ScenarioSection,
     "groups.impact": ImpactSection,
     "classifications": ClassificationSection,
-    "payload": PayloadSection,
+    "sink": SinkSection,
     "redact": RedactSection,
     "evaluation": EvaluationSection,
     "queue": QueueSection,

@@ -217,9 +217,7 @@ def test_an_audit_keeps_record_separators(
     texts = [(one,) if isinstance(one, str) else one for one in items]
     names = ["premise", "hypothesis"][: len(texts[0])]
     rows = [dict(zip(names, one, strict=True)) for one in texts]
-    spec = specification(
-        tmp_path, rows, names if names[1:] else names[0], payload={"sink": "lake/{run}"}
-    )
+    spec = specification(tmp_path, rows, names if names[1:] else names[0], sink="lake/{run}")
     assert call("run", str(spec))[0] == 0
     for form in ("jsonl", "parquet"):
         assert call("export", "--format", form, "-o", f"rows.{form}")[0] == 0

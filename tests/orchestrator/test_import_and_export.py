@@ -235,7 +235,7 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
-SMALL = ("--set", "evaluation.items=0", "--set", "payload=float32", "--set", "shard_size=4")
+SMALL = ("--set", "evaluation.items=0", "--set", "shard_size=4")
 
 
 def exported(call: Call, path: Path) -> list[dict[str, Any]]:

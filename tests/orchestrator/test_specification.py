@@ -69,11 +69,11 @@ def test_options_and_set_go_over_the_file(tmp_path: Path) -> None:
         ("data: {source: d, txt: body}", r"data.txt: .* did you mean 'text'\? known here: source"),
         ("model: {}", r"model.source: is missing"),
         ("shard_size: 0", r"shard_size: .*greater than or equal to 1"),
-        ("payload: float8", r"payload.form: .*'float16' or 'float32'"),
-        ("payload: {keep: sink}", r"payload: keep: sink needs the sink"),
-        ("payload: {sink: s3://b/runs/}", r"payload: .*'s3://b/runs/' must hold {run} once"),
-        ("payload: {sink: 'a/{day}/{run}'}", r"payload: .*no other braces"),
-        ("payload: {sink: 'a/*/{run}'}", r"payload: .*is a pattern"),
+        ("sink: {keep: all, to: 'lake/{run}'}", r"sink.keep: .*'both' or 'sink'"),
+        ("sink: {keep: sink}", r"sink: keep: sink needs `to`"),
+        ("sink: s3://b/runs/", r"sink: .*'s3://b/runs/' must hold {run} once"),
+        ("sink: {to: 'a/{day}/{run}'}", r"sink: .*no other braces"),
+        ("sink: {to: 'a/*/{run}'}", r"sink: .*is a pattern"),
         ("name: a/b", r"name: "),
         ("targets: []", r"targets: "),
         ("groups: {planted: -1}", r"groups.planted: .*greater than 0"),
@@ -245,10 +245,10 @@ def test_off_is_a_word_where_it_may_stand_and_yes_is_no_number() -> None:
     ],
 )
 def test_places_of_sinks(tmp_path: Path, sink: str, wanted: str) -> None:
-    section = spec_of(payload={"sink": sink}).absolute().payload
-    assert section.sink == wanted.replace("HERE", str(tmp_path))
+    section = spec_of(sink={"to": sink}).absolute().sink
+    assert section.to == wanted.replace("HERE", str(tmp_path))
     planned = section.planned()
-    assert planned is not None and (planned.url, planned.keep) == (section.sink, "both")
+    assert planned is not None and (planned.url, planned.keep) == (section.to, "both")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_places_of_sinks(tmp_path: Path, sink: str, wanted: str) -> None:
 )
 def test_sinks_that_cannot_be_written_are_refused_by_the_plan(sink: str) -> None:
     with pytest.raises(ConfigurationError, match=sink.partition(":")[0]) as caught:
-        spec_of(payload={"sink": sink}).payload.planned()
+        spec_of(sink={"to": sink}).sink.planned()
     assert "hunter2" not in str(caught.value)
 
 

@@ -158,7 +158,7 @@ def served(url: str, run_id: str) -> dict[str, Any]:
 
 
 def test_every_verb_reads_files_alone(tmp_path: Path) -> None:
-    make_audit(tmp_path, items=30, payload="float16", evaluation={"items": 4})
+    make_audit(tmp_path, items=30, evaluation={"items": 4})
     env = {
         **os.environ,
         "TRANSEXPLAIN_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}",
@@ -170,7 +170,7 @@ def test_every_verb_reads_files_alone(tmp_path: Path) -> None:
 
     call("db", "upgrade")
     call("run", "audit.yaml", "--set", "groups.check=0")
-    sink = ("--set", "payload.sink=lake/run-{run}", "--set", "payload.keep=sink")
+    sink = ("--set", "sink=lake/run-{run}", "--set", "sink.keep=sink")
     call("run", "audit.yaml", "--set", "groups.check=0", *sink)
     with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
         alone, plain = (one.id for one in runs.list_runs(db))

@@ -95,7 +95,7 @@ def audit(call: Call, tmp_path: Path, gated: Any) -> Audited:
         else:
             data, weights = of.write_texts(tmp_path / "texts.jsonl"), tmp_path / model
             words = ["run", "--model", of.write_model(weights), "--data", data, "--target", TARGET]
-            every += ["evaluation.items=0", "groups.randomised=false", "payload=float32"]
+            every += ["evaluation.items=0", "groups.randomised=false"]
         words += ["--lexicon", of.write_lexicon(tmp_path / "groups.json")]
         code, printed = call(*words, *(word for key in every for word in ("--set", key)))
         assert code == 0, printed

@@ -117,14 +117,11 @@ def test_every_byte_of_every_input_changes_the_name(tmp_path: Path) -> None:
     assert planned(tmp_path).name == before.name
 
 
-@pytest.mark.parametrize(
-    "key", ["practical", "targets", "payload", "batch_tokens", "labels", "shard_size"]
-)
+@pytest.mark.parametrize("key", ["practical", "targets", "batch_tokens", "labels", "shard_size"])
 def test_every_part_of_the_plan_changes_the_name(db: Database, key: str) -> None:
     other = {
         "practical": 0.3,
         "targets": ("predicted",),
-        "payload": "float16",
         "batch_tokens": 7,
         "labels": {},
         "shard_size": 5,

@@ -153,7 +153,6 @@ def spoken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Audit, str, str]:
         "model": f"lm:{folder / 'model'}?generate=3",
         "data": str(folder / "prompts.jsonl"),
         "targets": ["predicted"],
-        "payload": "float32",
         "evaluation": {"items": 0},
     }
     (folder / "audit.yaml").write_text(json.dumps(spec))

@@ -81,9 +81,8 @@ def surveyed(db: Database, run_id: str, places: int) -> Survey:
 
 
 @pytest.mark.parametrize("places", [0, 1, 7, 40])
-@pytest.mark.parametrize("payload", ["float16", "float32"])
-def test_texts(db: Database, places: int, payload: str) -> None:
-    run = mixed_run(db, payload=payload)
+def test_texts(db: Database, places: int) -> None:
+    run = mixed_run(db)
     found = surveyed(db, run, places)
     assert found.scale > 0
     assert same(found, walked(db, run, places))

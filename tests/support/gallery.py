@@ -311,14 +311,14 @@ def _run(folder: Path, spec: Path, times: int = 1) -> tuple[str, ...]:
 def _texts(folder: Path) -> Sequence[str]:
     from tiny_audit import make_audit
 
-    spec = make_audit(folder, items=20, payload="float16", evaluation={"items": 0})
+    spec = make_audit(folder, items=20, evaluation={"items": 0})
     return _run(folder, spec)
 
 
 def _failures(folder: Path) -> Sequence[str]:
     from tiny_audit import make_audit
 
-    keys = {"items": 20, "payload": "float16", "evaluation": {"items": 0}, "tolerance": 0.1}
+    keys = {"items": 20, "evaluation": {"items": 0}, "tolerance": 0.1}
     spec = make_audit(folder, **keys)
     lines = (folder / "texts.jsonl").read_text().splitlines()
     lines[9] = json.dumps({"text": "", "label": "bad"})

@@ -45,7 +45,6 @@ def make_plan(rows: int = 12, **changes: Any) -> AuditPlan:
         "classifications": (Classification(name="any", classes=CLASSES),),
         "groups": (EntityGroup(name="names", terms=("Ann", "Zoë"), source="here"),),
         "labels": {"0": "negative", "1": "positive"},
-        "payload": "float32",
         "shard_size": 4,
     }
     return AuditPlan(**(settings | changes))

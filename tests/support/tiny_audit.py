@@ -35,7 +35,6 @@ def make_audit(folder: Path, *, items: int = 40, **keys: object) -> Path:
         "targets": ["predicted", "contrast:good-bad"],
         "groups": str(folder / "groups.json"),
         "shard_size": 8,
-        "payload": "float32",
         **keys,
     }
     path = folder / "audit.yaml"

@@ -14,7 +14,7 @@ from transexplain.provenance.verification import VerifiedLine
 from transexplain.store.database import Database
 
 #: a small audit: 20 items in 3 shards, nothing measured beside
-SMALL: dict[str, Any] = {"items": 20, "payload": "float16", "evaluation": {"items": 0}}
+SMALL: dict[str, Any] = {"items": 20, "evaluation": {"items": 0}}
 
 
 def audited(folder: Path, url: str = "", *, processes: int = 1, **keys: Any) -> Audit:

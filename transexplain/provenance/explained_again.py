@@ -15,8 +15,7 @@ from transexplain.explaining.item_loop import Silent, explain_again
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.verification import (
-    OF_ITSELF,
-    OF_LARGEST,
+    ROUNDING,
     Checks,
     VerifiedLine,
     VerifyRequest,
@@ -167,8 +166,8 @@ def differences(
 ) -> Iterator[str]:
     """The differences of an item explained again from the stored one, beyond `tolerance`.
 
-    Differences are shares of the item's own scale: of relevance, beyond the precision of its
-    payload, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes
+    Differences are shares of the item's own scale: of relevance, beyond the precision of what
+    is stored, of the largest |relevance|; of logits, of the largest |logit| or 1. `largest` takes
     those that are within the tolerance, too. `floors` (C,) are those of a model of several labels.
     `said`: texts end with answers that the model generates, and are stored as they are.
     """
@@ -244,9 +243,7 @@ def _far(
         return
     before, other = (np.asarray(x.relevance, dtype=np.float64).ravel() for x in (stored, repeat))
     scale = float(np.abs(other).max(initial=0.0)) or 1.0
-    # stored relevance is float16 or float32 whatever it was computed in
-    room = OF_ITSELF * np.abs(other) + OF_LARGEST * scale
-    beyond = float((np.abs(before - other) - room).max(initial=0.0)) / scale
+    beyond = float((np.abs(before - other) - ROUNDING * np.abs(other)).max(initial=0.0)) / scale
     largest.attributions += 1
     largest.relevance = max(largest.relevance, beyond)
     if beyond > tolerance:

@@ -142,8 +142,8 @@ def note(name: str, text: str) -> VerifiedLine:
 Checks = Iterator[VerifiedLine]
 
 
-#: a float16 payload holds a value to so much of itself, and of the largest of its array
-OF_ITSELF, OF_LARGEST = 2.0**-11, 2.0**-25
+#: relevance is stored in float32: a value loses at most so much of itself
+ROUNDING = 2.0**-24
 #: what float32 loses of a sum, as a share of the sum of |terms|
 _FLOAT32 = 1e-5
 #: what float64 loses of it
@@ -164,12 +164,6 @@ def consistency_checks(
         faults = [fault for index, ids in shards for fault in _aggregate(db, run_id, index, ids)]
         many = f"{len(shards)} shard{'s' if len(shards) > 1 else ''}"
         yield judged("aggregates", faults, f"those of {many} are what the rows add up to")
-
-
-def payload_error(attribution: Attribution) -> float:
-    """The largest error that storing can make in the sum of the relevance."""
-    sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64))
-    return float(OF_ITSELF * sizes.sum() + OF_LARGEST * sizes.max(initial=0.0) * sizes.size)
 
 
 def _relevance(db: Database, run_id: str) -> VerifiedLine:
@@ -208,7 +202,8 @@ def _inconsistency(attribution: Attribution) -> Iterator[str]:
             f"{ledger.gap:.3g}"
         )
     summed, booked = _summed(attribution)
-    room = payload_error(attribution) + _FLOAT32 * ledger.magnitude
+    sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64))
+    room = ROUNDING * float(sizes.sum()) + _FLOAT32 * ledger.magnitude
     if abs(summed - booked) > room:
         yield f"relevance sums to {summed:.6g}, its ledger says {booked:.6g}"
 
@@ -260,13 +255,9 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
     for attribution in results.iter_attributions(db, run_id, item_ids=ids):
         by_item[attribution.item_id].append(attribution)
         sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64)).ravel()
-        largest = float(sizes.max(initial=0.0))
         if not isinstance(attribution.features, PatchGrid):
             sizes = sizes[[token.word is not None for token in attribution.features]]
-        # the largest error that storing can make in sums over words, or over patches of a picture
-        room[attribution.target, attribution.class_name] += float(
-            (OF_ITSELF + _FLOAT32) * sizes.sum() + OF_LARGEST * largest * sizes.size
-        )
+        room[attribution.target, attribution.class_name] += _FLOAT32 * float(sizes.sum())
     items = results.iter_items(db, run_id, item_ids=ids)
     outcomes = [item for item in items if isinstance(item, ItemOutcome)]
     aggregate = ShardAggregate()

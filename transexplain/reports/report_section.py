@@ -52,7 +52,7 @@ def of_run(record: type[Record], run: AuditRun, **more: Any) -> Record:
 
 
 _OF_PLAN = (
-    *("name", "targets", "long_text", "max_length", "payload", "window", "stride"),
+    *("name", "targets", "long_text", "max_length", "window", "stride"),
     *("long_text_join", "task"),
 )
 _OF_MODEL = ("dtype", "device", "modality", "classes", "head")

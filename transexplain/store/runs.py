@@ -207,7 +207,6 @@ def _write_run(
         "plan": plan.document(),
         "plan_digest": plan.digest,
         "max_attempts": plan.max_attempts,
-        "payload": plan.payload,
         "sink": None if plan.sink is None else asdict(plan.sink),
         "state": "running",
         "environment": planned_here(),
@@ -380,7 +379,7 @@ def require(connection: Connection, run_id: str, *, lock: bool = False) -> Row[A
 
 
 _LIGHT = (
-    *("id", "name", "state", "max_attempts", "payload", "created", "finished"),
+    *("id", "name", "state", "max_attempts", "created", "finished"),
     *("priority", "share", "most_workers", "paused", "sink"),
 )
 

@@ -53,6 +53,10 @@ def _column(name: str, kind: Any, about: str, *, null: bool = False) -> Column[A
     return Column(name, kind, nullable=null, info={"about": about})
 
 
+def _of_key(name: str, kind: Any, about: str) -> Column[Any]:
+    return Column(name, kind, autoincrement=False, info={"about": about})
+
+
 def _text(name: str, about: str, *, null: bool = False) -> Column[Any]:
     return _column(name, AnyText, about, null=null)
 
@@ -69,7 +73,6 @@ run = Table(
     Column("plan", JsonText, nullable=False),
     Column("plan_digest", Text, nullable=False),
     Column("max_attempts", Integer, nullable=False),  # of the plan: a claim need not parse it
-    Column("payload", Text, nullable=False),  # of the plan: how relevance is stored
     Column("state", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("finished", Double),
@@ -131,12 +134,12 @@ def _rows_of_items(
 ) -> Table:
     """A table of rows that belong to items; `several`: an item may have more than one."""
     key = ["run_id", "idx", *(["ordinal"] if several else [])]
-    number = Column("ordinal", Integer, info={"about": "place among the item's, from 0"})
+    number = _of_key("ordinal", Integer, "place among the item's, from 0")
     return Table(
         name,
         metadata,
         Column("run_id", Text, info={"about": "of the run"}),
-        Column("idx", RowNumber, info={"about": "row of the item in its dataset, from 0"}),
+        _of_key("idx", RowNumber, "row of the item in its dataset, from 0"),
         *([number] if several else []),
         Column("shard", Integer, nullable=False, info={"about": "that the item belongs to"}),
         *columns,

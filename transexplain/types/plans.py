@@ -111,7 +111,6 @@ GENERATED: Final = "answer"
 #: heads with logits at every position
 AT_POSITIONS = frozenset({"tokens", "span"})
 DeviceClass = Literal["cpu", "gpu"]
-Payload = Literal["float16", "float32"]
 RunState = Literal["running", "done", "cancelled"]
 #: near-duplicates among texts are looked for, or not
 Duplicates = Literal["auto", "off"]
@@ -416,7 +415,6 @@ class AuditPlan:
     long_text_join: Join = "mean"  #: of the windows' logits
     batch_tokens: int = USUAL_BATCH  #: positions per batch, padding included; see `batch_budget`
     shard_size: int = 256
-    payload: Payload = "float16"  #: stored relevance
     groups: tuple[EntityGroup, ...] = ()
     lexicons: tuple[SourceFile, ...] = ()  #: files that groups were read from
     matching: Matching = field(default_factory=Matching)

@@ -65,7 +65,6 @@ class Audited:
     unit: str  #: of every relevance
     long_text: str
     max_length: int | None
-    payload: str  #: number type of stored relevance
     window: int | None = None  #: positions of a window, where long texts are read in windows
     stride: int | None = None  #: positions of text between windows; None: no overlap
     long_text_join: str = "mean"  #: of the windows' logits
@@ -248,7 +247,6 @@ def _relevance(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[st
             "as lowering it. No model was loaded: nothing here was computed again, and swaps, "
             "faithfulness, class sensitivity and the ledger are not measured."
         )
-        yield from _stored(run)
         return
     meaning = f": {_METHODS[name]}" if name in _METHODS else f" ({facts_of(name).source})"
     where = " and ".join(_INPUT_LAYERS.get(layer, layer) for layer in layers) or "not measured yet"
@@ -260,7 +258,6 @@ def _relevance(run: AuditRun, layers: tuple[str, ...], unit: str) -> Iterator[st
     )
     if approximation is not None:
         yield from _predicted(run, approximation)
-    yield from _stored(run)
 
 
 def _predicted(run: AuditRun, approximation: Approximation) -> Iterator[str]:
@@ -281,15 +278,6 @@ def _predicted(run: AuditRun, approximation: Approximation) -> Iterator[str]:
         f"{nearness(approximation)}. There is no ledger, so it is not known where a logit went, or "
         f"whether an explanation adds up to it. {here}"
     )
-
-
-def _stored(run: AuditRun) -> Iterator[str]:
-    if run.plan.payload == "float16":
-        yield (
-            "Relevance is stored in half precision with a scale for each explanation: single "
-            "values are rounded by at most 1 in 2,000 of themselves. Totals, tables and ledgers "
-            "were computed before rounding."
-        )
 
 
 def _sensitivity(sensitivity: ClassSensitivity | None) -> Iterator[str]:
@@ -358,7 +346,7 @@ _RULES: Mapping[type, RedactionRules] = {
             "parameters": _parameters,
             **kept(
                 "run_id name state created finished plan_digest version model_digest dtype device "
-                "modality classes fingerprint method targets at unit long_text max_length payload "
+                "modality classes fingerprint method targets at unit long_text max_length "
                 "window stride long_text_join task head recogniser inputs_digest "
                 "manifest_digest"
             ),
