@@ -40,6 +40,7 @@ from transexplain.extras.training.training_spec import TrainingSpec
 from transexplain.methods import METHODS
 from transexplain.reports.run_metrics import METRICS as RUN_METRICS
 from transexplain.store.schema import RESULT_TABLES, metadata
+from transexplain.store.views import VIEWS
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -398,7 +399,8 @@ def test_generated_parts_are_included_and_list_what_exists(hooks: Any) -> None:
         "metrics": [f"| `{name}` |" for name in METRICS],
         "command-line": [f"`transexplain {name}`" for name in (*VERBS, *GROUPS)],
         "audit-keys": [f"`{name}`" for name in (*AuditSpec.model_fields, *SECTIONS)],
-        "sql-results": [f"### `{one.name}`\n\n{one.info['about']}\n" for one in RESULT_TABLES],
+        "sql-results": [f"### `{one.name}`\n\n{one.comment}\n" for one in RESULT_TABLES],
+        "sql-views": [f"### `{name}`\n\n{view.about}\n" for name, view in VIEWS.items()],
         "sql-metrics": [f"| `{name}` | {unit} |" for name, (unit, _) in RUN_METRICS.items()],
         "sql-tables": [f"## `{name}`" for name in metadata.tables],
         "python-names": [
@@ -428,7 +430,7 @@ def test_every_column_of_the_results_is_described_with_its_type(hooks: Any) -> N
         for column, row in zip(table.c, rows, strict=True):
             kind = str(column.type).lower()
             null = " or NULL" if column.nullable else ""
-            about = cell(column.info["about"])
+            about = cell(column.comment)
             assert row == f"| `{column.name}` | `{postgresql.get(kind, kind)}`{null} | {about} |"
             assert len(about) > 5
 

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from monitoring_part import fleet_metrics
 from registries_part import error_classes, method_facts, metric_facts, python_names
 from sample_report import rendered
-from store_part import metric_names, results, tables
+from store_part import metric_names, results, tables, views
 
 _ROOT = Path(__file__).resolve().parents[2]
 _MARKER = re.compile(r"<!-- generated: ([\w-]+) -->")
@@ -40,6 +40,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "sql-metrics": metric_names,
     "sql-results": results,
     "sql-tables": tables,
+    "sql-views": views,
     "training-keys": training_keys,
 }
 #: files of the repository that are pages of the site, too

@@ -10,12 +10,14 @@ from zlib import crc32
 from alembic import op
 
 from transexplain.store.schema import PARTITIONED, metadata
+from transexplain.store.views import VIEWS, create_views, drop_views
 
 _COLUMNS = sorted(
     f"{table}.{column.name}" for table in metadata.tables.values() for column in table.c
 )
+_QUERIES = [query for view in VIEWS.values() for query in view.queries.values()]
 
-revision = f"0001_{crc32(' '.join(_COLUMNS).encode()):08x}"
+revision = f"0001_{crc32(' '.join((*_COLUMNS, *_QUERIES)).encode()):08x}"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -26,8 +28,9 @@ _OUTSIDE = {"low": "FROM (MINVALUE) TO ('2026')", "high": "FROM ('21') TO (MAXVA
 
 
 def upgrade() -> None:
-    """Create the tables; on PostgreSQL those of results in partitions by the run's id."""
+    """Create the tables and views; on PostgreSQL those of results in partitions by the run's id."""
     metadata.create_all(op.get_bind())
+    create_views(op.get_bind())
     if op.get_bind().dialect.name != "postgresql":
         return
     for table in PARTITIONED:
@@ -37,5 +40,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop all tables."""
+    """Drop all tables and views."""
+    drop_views(op.get_bind())
     metadata.drop_all(op.get_bind())

@@ -125,7 +125,7 @@ class SinkSection(SpecSection):
         """
         if self.to is None:
             return None
-        url = self.absolute().sink or ""
+        url = self.absolute().to or ""
         if remote_files.is_url(url):
             remote_files.check_url(url.rstrip("/"))
         return Sink(url=url, keep=self.keep)

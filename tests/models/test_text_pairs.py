@@ -221,16 +221,16 @@ def test_an_audit_keeps_record_separators(
     assert call("run", str(spec))[0] == 0
     for form in ("jsonl", "parquet"):
         assert call("export", "--format", form, "-o", f"rows.{form}")[0] == 0
-    tables = [
-        [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()],
-        pq.read_table("rows.parquet").to_pylist(),
-        pq.read_table(next(Path("lake").rglob("*.parquet")).parent).to_pylist(),
-    ]
-    for found in tables:
+    tables: dict[str, list[dict[str, object]]] = {
+        "predictions": [json.loads(line) for line in Path("rows.jsonl").read_text().splitlines()],
+        "logits": pq.read_table(next(Path("lake").rglob("*.parquet")).parent).to_pylist(),
+    }
+    exported = pq.read_table("rows.parquet").to_pylist()
+    for logits, found in (*tables.items(), ("predictions", exported)):
         for row in (one for one in found if one["target"] == "predicted"):
             assert texts_of(row["text"], row["second_at"]) == texts[row["idx"]]
-            np.testing.assert_allclose(row["predictions"], logits_of(texts[row["idx"]]), atol=1e-6)
-    assert {row["idx"] for row in tables[0]} == {*range(len(texts))}
+            np.testing.assert_allclose(row[logits], logits_of(texts[row["idx"]]), atol=1e-6)
+    assert {row["idx"] for row in exported} == {*range(len(texts))}
     code, printed = call("verify", "--items", "9")
     assert code == 0, printed
     words = ("--classes", "no,maybe,yes", "--set", "evaluation.items=0")
@@ -238,7 +238,7 @@ def test_an_audit_keeps_record_separators(
     assert call("export", "--format", "jsonl", "-o", "again.jsonl")[0] == 0
     again = [json.loads(line) for line in Path("again.jsonl").read_text().splitlines()]
     assert [texts_of(one["text"], one["second_at"]) for one in again] == [
-        texts_of(one["text"], one["second_at"]) for one in tables[0]
+        texts_of(one["text"], one["second_at"]) for one in exported
     ]
     (first,) = (one.name for one in Path("lake").iterdir())
     assert call("run", str(spec))[0] == 0

@@ -47,7 +47,7 @@ from transexplain.store.database import Database
 from transexplain.store.fleet_figures import SHARD_SECONDS
 from transexplain.store.result_tables import run_metric, run_result
 from transexplain.store.revisions import open_database
-from transexplain.store.schema import item as item_table
+from transexplain.store.schema import failure as failure_table
 from transexplain.store.schema import run as run_table
 from transexplain.store.schema import schedule as schedule_table
 from transexplain.store.schema import schedule_fire
@@ -192,11 +192,11 @@ def test_series_are_bounded_and_vanish_with_their_runs(
         ]  # fmt: skip
         connection.execute(insert(shard_table), many)
         kinds = [
-            {"run_id": ids[-1], "index": n, "item_id": str(n), "shard": 5, "truncated": False,
-             "error_kind": f"kind-{n % 23}", "error": "it failed"}
+            {"run_id": ids[-1], "idx": n, "item_id": str(n), "shard": 5, "kind": f"kind-{n % 23}",
+             "error": "it failed"}
             for n in range(46)
         ]  # fmt: skip
-        connection.execute(insert(item_table), kinds)
+        connection.execute(insert(failure_table), kinds)
     seen = scrape(db)
     told = {key[1] for key in seen if key[0] == "run_info"}
     assert len(told) == MOST_RUNS and told < set(ids), "an old one has none"

@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[tuple[str, ...], list[int]]] = {
     "two items are swapped": (
         tuple(
             f"UPDATE item SET idx = {new} WHERE run_id = :run AND idx = {old}"
-            for old, new in ((2, 999), (9, 2), (999, 9))
+            for old, new in ((2, 999), (10, 2), (999, 10))
         ),
         [0, 1],
     ),

@@ -231,7 +231,7 @@ def test_a_search_stops_when_its_time_is_up_and_goes_on(db: Database, run_id: st
         ids += [one.item_id for one in found.found]
         start, steps = found.next_row, steps + 1
     assert ids == [f"row-{number}" for number in range(36)]
-    assert steps > 3  # a part of a shard each
+    assert steps > 1
 
 
 def test_runs_are_found_and_paged_by_key(client: TestClient, db: Database) -> None:

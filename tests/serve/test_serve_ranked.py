@@ -132,7 +132,7 @@ def test_a_ranking_goes_on_where_it_stopped(db: Database) -> None:
         assert ranking.seen >= before
         steps += 1
         assert steps < 100
-    assert steps > 5, "a part at a time"
+    assert steps > 2, "some rows at a time"
     wanted = by_hand(db, run_id, BY_HAND["confident"], 1)
     assert [one.shown for one in ranking.best] == wanted and ranking.certain == len(wanted)
 
@@ -180,16 +180,11 @@ def test_neighbours_of_an_item(client: TestClient, db: Database, run_id: str) ->
         return found
 
     assert [near(run_id, "row-0")[side] for side in ("before", "after")] == [None, "row-1"]
-    assert near(run_id, "row-7")["before"] == "row-6", "in the part before"
-    assert near(run_id, "row-6")["after"] == "row-7", "in the part after"
+    assert near(run_id, "row-7")["before"] == "row-6", "in the shard before"
+    assert near(run_id, "row-6")["after"] == "row-7", "in the shard after"
     assert near(run_id, "row-35")["after"] is None
     alike = near(run_id, "row-3")["alike"]
-    assert [one["item_id"] for one in alike if not one["entity"]] == [
-        one["item_id"] for one in alike
-    ], "no other item of its part names Ada"
-    assert {(one["label"], one["predicted"]) for one in alike} == {("negative", "negative")} or (
-        alike == []
-    )
+    assert {one["item_id"]: one["entity"] for one in alike} == {"row-15": "Ada", "row-27": "Ada"}
     whole = biased_run(db, shard_size=50)
     alike = near(whole, "row-0")["alike"]
     assert [(one["item_id"], one["entity"]) for one in alike] == [

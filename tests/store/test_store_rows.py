@@ -37,7 +37,7 @@ from transexplain.store.schema import shard_aggregate
 from transexplain.store.shard_digests import damaged
 from transexplain.store.shard_rows import rows_of
 from transexplain.store.shard_summary import summaries_once
-from transexplain.store.sink_columns import attributions_of, parquet_of
+from transexplain.store.sink_files import attributions_of, parquet_of
 from transexplain.types.items import Attribution
 from transexplain.types.plans import Shard, ShardResult
 from transexplain.types.relevance_sums import RelevanceSums

@@ -2,7 +2,7 @@
 
 A run that is over has its rows, one that runs or was reopened has none: see `result_rows`. No name
 of a column is a keyword. `ordinal` is the place of a row in the report; where a number could not
-be had, or is not finite, the column is NULL. Every column says in `about` what it holds.
+be had, or is not finite, the column is NULL. Every column says in its comment what it holds.
 """
 
 from collections.abc import Iterator
@@ -35,19 +35,19 @@ metadata = MetaData(
 
 
 def _text(name: str, about: str, *, null: bool = False) -> Column[Any]:
-    return Column(name, AnyText, nullable=null, info={"about": about})
+    return Column(name, AnyText, nullable=null, comment=about)
 
 
 def _count(name: str, about: str, *, null: bool = False) -> Column[Any]:
-    return Column(name, BigInteger, nullable=null, info={"about": about})
+    return Column(name, BigInteger, nullable=null, comment=about)
 
 
 def _number(name: str, about: str) -> Column[Any]:
-    return Column(name, Double, nullable=True, info={"about": about})
+    return Column(name, Double, nullable=True, comment=about)
 
 
 def _flag(name: str, about: str) -> Column[Any]:
-    return Column(name, Boolean, nullable=False, info={"about": about})
+    return Column(name, Boolean, nullable=False, comment=about)
 
 
 def _interval(name: str, about: str) -> tuple[Column[Any], Column[Any]]:
@@ -59,16 +59,16 @@ def _interval(name: str, about: str) -> tuple[Column[Any], Column[Any]]:
 
 def _table(name: str, about: str, *columns: Column[Any], single: bool = False) -> Table:
     """A table of rows of runs that go with their run; `single`: a run has one row."""
-    key = () if single else (Column("ordinal", Integer, info={"about": _ORDINAL}),)
+    key = () if single else (Column("ordinal", Integer, comment=_ORDINAL),)
     return Table(
         name,
         metadata,
-        Column("run_id", Text, info={"about": "of the run"}),
+        Column("run_id", Text, comment="of the run"),
         *key,
         *columns,
         PrimaryKeyConstraint("run_id", *(column.name for column in key)),
         ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
-        info={"about": about},
+        comment=about,
     )
 
 
@@ -321,7 +321,7 @@ run_metric = _table(
     _text("name", "see the list of names"),
     _text("target", "that it is of; empty: of the run"),
     _text("part", "class, metric, group or verdict that it is of; or empty"),
-    Column("value", Double, nullable=False, info={"about": "in `unit`"}),
+    Column("value", Double, nullable=False, comment="in `unit`"),
     _text("unit", "`items`, `share` (0 to 1), `logits`, ...; empty: a plain number"),
     _count("items", "that it was measured on; NULL: does not apply", null=True),
 )

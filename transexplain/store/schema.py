@@ -19,7 +19,6 @@ from sqlalchemy import (
     Index,
     Integer,
     LargeBinary,
-    PrimaryKeyConstraint,
     Table,
     Text,
     event,
@@ -49,12 +48,12 @@ LEDGER = {
 }
 
 
-def _column(name: str, kind: Any, about: str, *, null: bool = False) -> Column[Any]:
-    return Column(name, kind, nullable=null, info={"about": about})
+def _column(name: str, kind: Any, about: str, *, null: bool = False, **more: Any) -> Column[Any]:
+    return Column(name, kind, nullable=null, comment=about, **more)
 
 
-def _of_key(name: str, kind: Any, about: str) -> Column[Any]:
-    return Column(name, kind, autoincrement=False, info={"about": about})
+def _key(name: str, kind: Any, about: str) -> Column[Any]:
+    return Column(name, kind, primary_key=True, autoincrement=False, comment=about)
 
 
 def _text(name: str, about: str, *, null: bool = False) -> Column[Any]:
@@ -68,64 +67,69 @@ def _array(name: str, kind: str, about: str, *, null: bool = False) -> Column[An
 run = Table(
     "run",
     metadata,
-    Column("id", Text, primary_key=True),
-    Column("name", AnyText, nullable=False),
-    Column("plan", JsonText, nullable=False),
-    Column("plan_digest", Text, nullable=False),
-    Column("max_attempts", Integer, nullable=False),  # of the plan: a claim need not parse it
-    Column("state", Text, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("finished", Double),
-    Column("previous", Text),  # the run to compare with; it may be gone by then
-    Column("surroundings", JsonText, key="environment"),  # of who planned it
-    Column("priority", Integer, nullable=False, server_default="0"),  # see queue_place.py
-    Column("share", Double, nullable=False, server_default="1"),
-    Column("most_workers", Integer),
-    Column("paused", Double),  # when; NULL: it hands out shards
-    Column("sink", JsonText),  # of the plan: where Parquet files go; NULL: nowhere
+    _key("id", Text, "begins with the day on which the run began"),
+    _column("name", AnyText, "of the audit"),
+    _column("plan", JsonText, "what the run does, resolved"),
+    _column("plan_digest", Text, "equal for equal plans"),
+    _column("max_attempts", Integer, "of a shard, before it is given up"),
+    _column("state", Text, "`running`, `done` or `cancelled`"),
+    _column("created", Double, "when"),
+    _column("finished", Double, "when; NULL: it runs", null=True),
+    _column("previous", Text, "the run to compare with; it may be gone by then", null=True),
+    _column("surroundings", JsonText, "of who planned it", null=True, key="environment"),
+    _column("priority", Integer, "shards of higher ones are handed out first", server_default="0"),
+    _column("share", Double, "of the workers, beside other runs'", server_default="1"),
+    _column("most_workers", Integer, "that may work on it at once; NULL: any number", null=True),
+    _column("paused", Double, "when; NULL: it hands out shards", null=True),
+    _column("sink", JsonText, "of the plan: where Parquet files go; NULL: nowhere", null=True),
     CheckConstraint("state IN ('running', 'done', 'cancelled')", name="state"),
     Index(None, "created"),
     Index(None, "state"),
+    comment="A run of an audit, with the plan that it follows.",
 )
 
 shard = Table(
     "shard",
     metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("index", Integer, primary_key=True),
-    Column("start", RowNumber, nullable=False),
-    Column("stop", RowNumber, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("attempt", Integer, nullable=False),  # counted at claim
-    Column("token", Integer, nullable=False),  # raised at claim; fences earlier holders
-    Column("lease_until", Double),
-    Column("heartbeat", Double),
-    Column("hinted", Double),  # when the last message about it was sent
-    Column("worker", AnyText),
-    Column("error", AnyText),  # of the last attempt that failed
-    Column("traceback", AnyText),  # of that error; NULL: not raised here, or not kept
-    Column("seconds", Double),  # computing, of the attempt that was saved
-    Column("explained", Integer, nullable=False),  # items; progress needs no count over items
-    Column("failed", Integer, nullable=False),  # items
-    Column("fruitless", Integer, nullable=False, server_default="0"),  # attempts without progress
-    Column("breadcrumb", JsonText),  # ids of the items being computed
-    Column("suspects", JsonText),  # see leases.py
-    Column("digest", Text),  # of what was saved, see shard_digests.py; NULL: nothing, or not taken
-    Column("surroundings", JsonText, key="environment"),  # software and machine that saved it
+    _key("run_id", Text, "of the run"),
+    _key("index", Integer, "of the shard, from 0"),
+    _column("start", RowNumber, "its first row in the dataset"),
+    _column("stop", RowNumber, "row after the last one"),
+    _column("state", Text, "`queued`, `running`, `done`, `dead` or `cancelled`"),
+    _column("attempt", Integer, "counted at claim"),
+    _column("token", Integer, "raised at claim; fences earlier holders"),
+    _column("lease_until", Double, "until when its worker holds it", null=True),
+    _column("heartbeat", Double, "the last sign of its worker", null=True),
+    _column("hinted", Double, "when the last message about it was sent", null=True),
+    _column("worker", AnyText, "that holds or held it", null=True),
+    _column("error", AnyText, "of the last attempt that failed", null=True),
+    _column("traceback", AnyText, "of that error; NULL: not raised here, or not kept", null=True),
+    _column("seconds", Double, "computing, of the attempt that was saved", null=True),
+    _column("explained", Integer, "items that have an explanation"),
+    _column("failed", Integer, "items that have none"),
+    _column("fruitless", Integer, "attempts without progress", server_default="0"),
+    _column("breadcrumb", JsonText, "ids of the items being computed", null=True),
+    _column("suspects", JsonText, "items in whose process a worker died", null=True),
+    _column("digest", Text, "of what was saved; NULL: nothing, or not taken", null=True),
+    _column(
+        "surroundings", JsonText, "software and machine that saved it", null=True, key="environment"
+    ),
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
     CheckConstraint("state IN ('queued', 'running', 'done', 'dead', 'cancelled')", name="state"),
     Index(None, "run_id", "state", "attempt", "index"),
+    comment="Some neighbouring rows of a run's dataset, which one worker computes at a time.",
 )
 
 pending_shards = Table(
     "pending_shards",
     metadata,
-    Column("run_id", Text, primary_key=True),  # its shards are not all made
-    Column("first", Integer, nullable=False),  # index of the first to be made
-    Column("start", RowNumber, nullable=False),  # its first row in the dataset
-    Column("stop", RowNumber, nullable=False),  # row after the last one
-    Column("size", Integer, nullable=False),  # rows of a shard
+    _key("run_id", Text, "its shards are not all made"),
+    _column("first", Integer, "index of the first to be made"),
+    _column("start", RowNumber, "its first row in the dataset"),
+    _column("stop", RowNumber, "row after the last one"),
+    _column("size", Integer, "rows of a shard"),
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="CASCADE"),
+    comment="The shards of a large run that have no row yet.",
 )
 
 
@@ -133,19 +137,17 @@ def _rows_of_items(
     name: str, about: str, *columns: Column[Any] | Index, several: bool = True
 ) -> Table:
     """A table of rows that belong to items; `several`: an item may have more than one."""
-    key = ["run_id", "idx", *(["ordinal"] if several else [])]
-    number = _of_key("ordinal", Integer, "place among the item's, from 0")
+    number = _key("ordinal", Integer, "place among the item's, from 0")
     return Table(
         name,
         metadata,
-        Column("run_id", Text, info={"about": "of the run"}),
-        _of_key("idx", RowNumber, "row of the item in its dataset, from 0"),
+        _key("run_id", Text, "of the run"),
+        _key("idx", RowNumber, "row of the item in its dataset, from 0"),
         *([number] if several else []),
-        Column("shard", Integer, nullable=False, info={"about": "that the item belongs to"}),
+        _column("shard", Integer, "that the item belongs to"),
         *columns,
-        PrimaryKeyConstraint(*key),
         postgresql_partition_by=_BY_RUN,
-        info={"about": about},
+        comment=about,
     )
 
 
@@ -243,34 +245,37 @@ OF_ITEMS = (item, attribution, mention, score, failure)
 result_file = Table(
     "result_file",
     metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("shard", Integer, primary_key=True),
-    Column("name", Text, nullable=False),  # in the folder of the run's sink
-    Column("token", Integer, nullable=False),  # of the claim that wrote it
-    Column("items", Integer, nullable=False),  # explained ones
-    Column("rows", Integer, nullable=False),  # of the file: a row for each attribution
-    Column("bytes", BigInteger, nullable=False),
-    Column("sha256", Text, nullable=False),
+    _key("run_id", Text, "of the run"),
+    _key("shard", Integer, "of the run"),
+    _column("name", Text, "in the folder of the run's sink"),
+    _column("token", Integer, "of the claim that wrote it"),
+    _column("items", Integer, "explained ones"),
+    _column("rows", Integer, "of the file: a row for each attribution"),
+    _column("bytes", BigInteger, "of the file"),
+    _column("sha256", Text, "of the file"),
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
+    comment="A Parquet file of a run's sink.",
 )
 
 shard_aggregate = Table(
     "shard_aggregate",
     metadata,
-    Column("run_id", Text, primary_key=True),
-    Column("shard", Integer, primary_key=True),
-    Column("payload", PackedJson, nullable=False),
-    Column("summary", LargeBinary, nullable=False),  # see shard_summary.py
+    _key("run_id", Text, "of the run"),
+    _key("shard", Integer, "of the run"),
+    _column("payload", PackedJson, "totals over its items: compressed JSON, for programs"),
+    _column("summary", LargeBinary, "what it holds in short: for programs"),
     ForeignKeyConstraint(["run_id", "shard"], ["shard.run_id", "shard.index"], ondelete="CASCADE"),
     postgresql_partition_by=_BY_RUN,
+    comment="Totals of a shard, from which reports are made.",
 )
 
 dead_letter = Table(
     "dead_letter",
     metadata,
-    Column("reason", Text, primary_key=True),  # why workers refused messages, one row each
-    Column("messages", BigInteger, nullable=False),
-    Column("latest", Double, nullable=False),  # when these were counted
+    _key("reason", Text, "why workers refused messages, one row each"),
+    _column("messages", BigInteger, "that were refused for it"),
+    _column("latest", Double, "when these were counted"),
+    comment="Messages that workers refused, by reason.",
 )
 
 #: names of the tables that PostgreSQL keeps in partitions by `run_id`, parents before children
@@ -280,12 +285,18 @@ PARTITIONED = ("item", "attribution", "mention", "score", "failure", "shard_aggr
 duty = Table(
     "duty",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("until", Double, nullable=False),  # no other process takes it before
+    _key("name", Text, "of what one process does at a time"),
+    _column("until", Double, "no other process takes it before"),
+    comment="What one process at a time does for all.",
 )
 
 #: one row, drawn when the table is made: what all servers over a store sign their forms with
-form_key = Table("form_key", metadata, Column("key", LargeBinary, primary_key=True))
+form_key = Table(
+    "form_key",
+    metadata,
+    _key("key", LargeBinary, "32 random bytes"),
+    comment="The key with which servers over the store sign their forms.",
+)
 
 
 @event.listens_for(form_key, "after_create")
@@ -296,54 +307,62 @@ def _draw_key(table: Table, connection: Connection, **_: Any) -> None:
 schedule = Table(
     "schedule",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("cron", Text, nullable=False),
-    Column("time_zone", Text, nullable=False),
-    Column("spec", JsonText, nullable=False),  # the resolved audit specification
-    Column("state", Text, nullable=False),
-    Column("on_change", Boolean, nullable=False),
-    Column("created", Double, nullable=False),
-    Column("since", Double, nullable=False),  # fires until then are settled
-    Column("error", AnyText),  # of the last preparation, while it fails
-    Column("retry_at", Double),  # not prepared again before
+    _key("name", Text, "of the schedule"),
+    _column("cron", Text, "when it fires"),
+    _column("time_zone", Text, "in which"),
+    _column("spec", JsonText, "the resolved audit specification"),
+    _column("state", Text, "`active` or `paused`"),
+    _column("on_change", Boolean, "whether it leaves out fires where model and data are the same"),
+    _column("created", Double, "when"),
+    _column("since", Double, "fires until then are settled"),
+    _column("error", AnyText, "of the last preparation, while it fails", null=True),
+    _column("retry_at", Double, "not prepared again before", null=True),
     CheckConstraint("state IN ('active', 'paused')", name="state"),
+    comment="An audit that is run again and again.",
 )
 
 schedule_fire = Table(
     "schedule_fire",
     metadata,
-    Column("schedule", Text, primary_key=True),
-    Column("at", Double, primary_key=True),  # one run per fire, whichever process ticks
-    Column("created", Double, nullable=False),
-    Column("run_id", Text),  # NULL: model and data were those of the run before
-    Column("previous", Text),  # the run to compare with; it may be gone by then
+    _key("schedule", Text, "that fired"),
+    _key("at", Double, "one run per fire, whichever process ticks"),
+    _column("created", Double, "when the run was planned"),
+    _column("run_id", Text, "NULL: model and data were those of the run before", null=True),
+    _column("previous", Text, "the run to compare with; it may be gone by then", null=True),
     ForeignKeyConstraint(["schedule"], ["schedule.name"], ondelete="CASCADE"),
     ForeignKeyConstraint(["run_id"], ["run.id"], ondelete="SET NULL"),
     Index(None, "run_id"),
+    comment="A moment at which a schedule ran its audit, or found nothing new.",
 )
 
 schedule_receiver = Table(
     "schedule_receiver",
     metadata,
-    Column("schedule", Text, primary_key=True),
-    Column("number", Integer, primary_key=True),  # from 1, as they were named
-    Column("kind", Text, nullable=False),  # how a verdict is written for it
-    Column("address", AnyText, nullable=False),  # secret: paths of webhooks are passwords
+    _key("schedule", Text, "whose verdicts it gets"),
+    _key("number", Integer, "from 1, as they were named"),
+    _column("kind", Text, "how a verdict is written for it: `json`, `slack`, `teams` or `email`"),
+    _column("address", AnyText, "secret: paths of webhooks are passwords"),
     CheckConstraint("kind IN ('json', 'slack', 'teams', 'email')", name="kind"),
     ForeignKeyConstraint(["schedule"], ["schedule.name"], ondelete="CASCADE"),
+    comment="Who is sent the verdicts of a schedule.",
 )
 
 fire_delivery = Table(
     "fire_delivery",
     metadata,
-    Column("schedule", Text, primary_key=True),
-    Column("at", Double, primary_key=True),
-    Column("number", Integer, primary_key=True),  # of the receiver
-    Column("state", Text, nullable=False),
-    Column("attempts", Integer, nullable=False),
-    Column("next_at", Double),  # not tried (again) before; while one tries, until it is given up
-    Column("delivered", Double),
-    Column("error", AnyText),  # of the last attempt
+    _key("schedule", Text, "of the fire"),
+    _key("at", Double, "of the fire"),
+    _key("number", Integer, "of the receiver"),
+    _column("state", Text, "`waiting`, `posted` or `failed`"),
+    _column("attempts", Integer, "to post it"),
+    _column(
+        "next_at",
+        Double,
+        "not tried (again) before; while one tries, until it is given up",
+        null=True,
+    ),
+    _column("delivered", Double, "when", null=True),
+    _column("error", AnyText, "of the last attempt", null=True),
     CheckConstraint("state IN ('waiting', 'posted', 'failed')", name="state"),
     ForeignKeyConstraint(
         ["schedule", "at"], ["schedule_fire.schedule", "schedule_fire.at"], ondelete="CASCADE"
@@ -353,4 +372,5 @@ fire_delivery = Table(
         ["schedule_receiver.schedule", "schedule_receiver.number"],
         ondelete="CASCADE",
     ),
+    comment="A verdict on its way to a receiver.",
 )

@@ -39,8 +39,12 @@ from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.store.schema import (
     OF_ITEMS,
     PARTITIONED,
+    attribution,
+    failure,
     fire_delivery,
     form_key,
+    item,
+    mention,
     metadata,
     pending_shards,
     result_file,
@@ -48,9 +52,11 @@ from transexplain.store.schema import (
     schedule,
     schedule_fire,
     schedule_receiver,
+    score,
     shard,
 )
 from transexplain.store.sink_files import sink_of
+from transexplain.store.views import VIEWS
 from transexplain.types.plans import Sink
 
 #: less than the second after which PostgreSQL looks for a deadlock: it is ours to give way
@@ -560,6 +566,11 @@ def _vacuum_sqlite(db: Database) -> None:
 WITHOUT: Mapping[Table, frozenset[str]] = {
     **{table: frozenset() for table in RESULT_TABLES},
     run: frozenset(),
+    item: frozenset(("text", "meta", "source")),
+    attribution: frozenset(("pieces",)),
+    mention: frozenset(("surface",)),
+    score: frozenset(("reason", "detail")),
+    failure: frozenset(("error", "traceback")),
     pending_shards: frozenset(),
     shard: frozenset(("error", "traceback", "breadcrumb", "suspects")),
     result_file: frozenset(),
@@ -619,7 +630,7 @@ def _grant(connection: Connection, role: str, *, texts: bool) -> None:
     quoted = connection.dialect.identifier_preparer.quote_identifier
     to = quoted(role)
     schema = quoted(str(connection.execute(text("SELECT current_schema()")).scalar_one()))
-    every = ", ".join(map(quoted, (*metadata.tables, _VERSION)))
+    every = ", ".join(map(quoted, (*metadata.tables, *VIEWS, _VERSION)))
     statements = [
         f"REVOKE SELECT ON {every} FROM {to}",
         f"GRANT USAGE ON SCHEMA {schema} TO {to}",
@@ -630,5 +641,7 @@ def _grant(connection: Connection, role: str, *, texts: bool) -> None:
         columns = [column.name for column in table.c if column.name not in hidden]
         some = f" ({', '.join(map(quoted, columns))})" if hidden else ""
         statements.append(f"GRANT SELECT{some} ON {quoted(table.name)} TO {to}")
+    shown = [name for name, view in VIEWS.items() if texts or not view.texts]
+    statements.append(f"GRANT SELECT ON {', '.join(shown)} TO {to}")
     for statement in statements:
         connection.exec_driver_sql(statement)
