@@ -114,6 +114,19 @@ def test_no_secret_is_in_any_table_of_postgresql(tmp_path, postgres_url: str, st
     assert failed(made.checks()) == []
 
 
+def check_places(made: Audit, stored: list[Attribution]) -> None:
+    """Places are numbers of tokens, which say nothing of how long words are."""
+    length = {}
+    for one in stored:
+        assert not isinstance(one.features, PatchGrid)
+        assert [token.start for token in one.features] == [*range(len(one.features))]
+        assert {token.end - token.start for token in one.features if not token.special} == {1}
+        length[one.item_id] = len(one.features)
+    with made.open() as db:
+        mentions = list(results.iter_mentions(db, made.id))
+    assert mentions and all(0 < one.start < one.end < length[one.item_id] for one in mentions)
+
+
 @pytest.mark.exhaustive
 def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
     keys = {"targets": ["predicted"]}
@@ -127,6 +140,7 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
             stored = list(results.iter_attributions(db, one.id))
         if mode != "full":
             assert all(each.text is None for each in stored)
+            check_places(one, stored)
     full, hashed, none = printed["full"], printed["hashed"], printed["none"]
     unspelled = tuple(replace(one, spellings={}) for one in full.groups.matching)
     for other in (hashed, none):

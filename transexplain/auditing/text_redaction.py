@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -153,7 +155,7 @@ class Hashed:
 
     def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens with the hash of their word, special ones too."""
-        return Tokens.of(tokens).spelled(
+        return _numbered(tokens).spelled(
             ["" if word is None else self.key.word(word) for word in _words_once(text, tokens)]
         )
 
@@ -180,14 +182,14 @@ class Hashed:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No text is stored, only where its words begin and end."""
+    """No text is stored, only which token is of which word."""
 
     def text(self, item_id: str, text: str | None) -> None:
         """None: a text is not stored."""
 
     def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens without their texts."""
-        return Tokens.of(tokens).spelled([""] * len(tokens))
+        return _numbered(tokens).spelled([""] * len(tokens))
 
     def surface(self, item_id: str, surface: str, place: Span) -> str:
         """Nothing."""
@@ -278,6 +280,32 @@ class Blanked:
             return blanked(text, widened(text, spans_by(self.hook, text)), BLANK)
         except Exception:  # noqa: BLE001 - a hook may raise anything; then nothing of it is stored
             return BLANK * len(text)
+
+
+def _numbered(tokens: Sequence[Token]) -> Tokens:
+    """The tokens, whose places are their numbers: lengths of words would give words away."""
+    known, numbers = Tokens.of(tokens), np.arange(len(tokens), dtype=np.int32)
+    return Tokens(
+        starts=numbers,
+        ends=numbers + np.where(known.special, 0, 1).astype(np.int32),
+        words=known.words,
+        special=known.special,
+        pieces=known.pieces,
+    )
+
+
+def _number_at(tokens: Tokens, place: int | None) -> int | None:
+    """The number of the first token that begins at a character or behind it."""
+    if place is None:
+        return None
+    behind = np.flatnonzero(~tokens.special & (tokens.starts >= place))
+    return int(behind[0]) if len(behind) else len(tokens)
+
+
+def _numbers_in(tokens: Tokens, start: int, end: int) -> Span:
+    """The numbers of the tokens that share a character with a range: first, and behind the last."""
+    inside = np.flatnonzero(~tokens.special & (tokens.ends > start) & (tokens.starts < end))
+    return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
 
 
 #: the replacement that is stored for each kind of string
@@ -398,11 +426,13 @@ class TextGuard:
     def storable(self, result: ShardResult) -> ShardResult:
         """The result as it may be stored."""
         self._place(result.attributions)
-        attributions = tuple(self._attributions(result.attributions))
+        tokens = self._unplaced(result.attributions)
+        attributions = tuple(self._attributions(result.attributions, tokens))
         outcomes = tuple(
             replace(
                 outcome,
                 text=self.blind.text(outcome.item_id, outcome.text),
+                second_at=self._second_at(outcome, tokens),
                 meta=self.blind.meta(outcome.meta),
                 raw_label=self._raw_label(outcome.raw_label),
             )
@@ -413,7 +443,7 @@ class TextGuard:
             outcomes=outcomes,
             attributions=attributions,
             failures=tuple(map(self._failure, result.failures)),
-            mentions=tuple(map(self._mention, result.mentions)),
+            mentions=tuple(self._mention(mention, tokens) for mention in result.mentions),
             scores=tuple(map(self._score, result.scores)),
             aggregate=without_texts(
                 result.aggregate, outcomes, attributions, self.marked, self.blind.entity
@@ -452,18 +482,37 @@ class TextGuard:
                 if not isinstance(attribution.features, PatchGrid):
                     self.blind.place(attribution.item_id, attribution.text, attribution.features)
 
-    def _attributions(self, attributions: Iterable[Attribution]) -> Iterator[Attribution]:
+    def _unplaced(self, attributions: Iterable[Attribution]) -> Mapping[str, Tokens]:
+        """Item id -> its tokens, of items whose places in the text are not stored."""
+        if isinstance(self.blind, Blanked):
+            return {}
+        return {
+            attribution.item_id: Tokens.of(attribution.features)
+            for attribution in attributions
+            if not isinstance(attribution.features, PatchGrid)
+        }
+
+    def _second_at(
+        self, record: ItemOutcome | Attribution, tokens: Mapping[str, Tokens]
+    ) -> int | None:
+        known = tokens.get(record.item_id)
+        return record.second_at if known is None else _number_at(known, record.second_at)
+
+    def _attributions(
+        self, attributions: Iterable[Attribution], tokens: Mapping[str, Tokens]
+    ) -> Iterator[Attribution]:
         # targets of one item share their tokens, which the store compares
         last: tuple[str, Sequence[Token], Sequence[Token]] | None = None
         for attribution in attributions:
             features = attribution.features
             if not isinstance(features, PatchGrid):
                 if last is None or last[0] != attribution.item_id or last[1] is not features:
-                    tokens = self.blind.tokens(attribution.item_id, attribution.text, features)
-                    last = (attribution.item_id, features, tokens)
+                    stored = self.blind.tokens(attribution.item_id, attribution.text, features)
+                    last = (attribution.item_id, features, stored)
                 yield replace(
                     attribution,
                     features=last[2],
+                    second_at=self._second_at(attribution, tokens),
                     text=self.blind.text(attribution.item_id, attribution.text),
                 )
             else:
@@ -474,9 +523,12 @@ class TextGuard:
             return item_failure
         return replace(item_failure, message=self.blind.message(item_failure.message))
 
-    def _mention(self, row: Mention) -> Mention:
+    def _mention(self, row: Mention, tokens: Mapping[str, Tokens]) -> Mention:
         entity = self.blind.entity(row.entity) if row.group in self.marked else row.entity
         surface = self.blind.surface(row.item_id, row.surface, (row.start, row.end))
+        if known := tokens.get(row.item_id):
+            start, end = _numbers_in(known, row.start, row.end)
+            return replace(row, entity=entity, surface=surface, start=start, end=end)
         return replace(row, entity=entity, surface=surface)
 
     def _score(self, metric_score: MetricScore) -> MetricScore:
