@@ -34,6 +34,7 @@ class Settings:
     #: that read and encode for each device; 0: a thread does, None: see `host_processes`
     host_processes: int | None = None
     model_memory: int | None = None  #: bytes of models that a process keeps; None: see ModelCache
+    retention: float = 0.0  #: seconds for which a run that is over cannot be deleted
 
     def planning_only(self) -> "Settings":
         """The same for a plan that no worker works on: its snapshot stays on this machine."""
@@ -65,6 +66,7 @@ class Settings:
                 _env("HOST_PROCESSES", "auto"), "TRANSEXPLAIN_HOST_PROCESSES"
             ),
             model_memory=_size("MODEL_MEMORY", memory) if memory else None,
+            retention=age_of(_env("RETENTION", "0h"), "TRANSEXPLAIN_RETENTION"),
         )
 
 
@@ -80,6 +82,19 @@ def processes_of(text: str, name: str) -> int | None:
     raise ConfigurationError(
         f"{name}={text!r} is neither auto nor a number from 0 to {_MOST_PROCESSES}"
     )
+
+
+_AGES = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def age_of(text: str, name: str) -> float:
+    """Seconds of a whole number of hours, days or weeks; ConfigurationError with `name` else."""
+    match = re.fullmatch(r"(\d{1,5})([hdw])", text.strip())
+    if match is None:
+        raise ConfigurationError(
+            f"{name}={text!r}: write a whole number of hours, days or weeks: 36h, 90d or 12w"
+        )
+    return int(match[1]) * _AGES[match[2]]
 
 
 def step_policy() -> StepPolicy:

@@ -1,10 +1,9 @@
-"""Verbs of operators: worker, and db (upgrade, check, maintain, prune, vacuum,
-backup, results, grant-read).
+"""Verbs of operators: worker, and db (upgrade, check, maintain, prune, delete-run,
+vacuum, backup, results, grant-read).
 """
 
-import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options as opt
-from transexplain.errors import ConfigurationError
-from transexplain.settings import Settings
+from transexplain.errors import ConfigurationError, ObjectStoreError
+from transexplain.files.paths import AnyPath
+from transexplain.settings import Settings, age_of
 
 if TYPE_CHECKING:
     from transexplain.store.database import Database
@@ -131,7 +131,6 @@ def _supervise(
         return supervise(settings, crew, on_death=lambda pid: free(store, pid))
 
 
-_SECONDS = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _AHEAD = 3
 _SHOWN = 20
 
@@ -139,11 +138,17 @@ Ahead = Annotated[
     int, typer.Option("--ahead", min=0, help="months to make partitions for, besides this one")
 ]
 
+KeepReport = Annotated[bool, typer.Option("--keep-report", help="leave the files of reports")]
+ReportDir = Annotated[
+    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="folder of the reports")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")]
+
 
 def database_group() -> typer.Typer:
     """The verb `db` with its own verbs."""
     group = typer.Typer(name="db", no_args_is_help=True, add_completion=False)
-    for verb in (upgrade, check, maintain, prune, vacuum, backup, results, grant_read):
+    for verb in (upgrade, check, maintain, prune, delete_run, vacuum, backup, results, grant_read):
         group.command()(verb)
     return group
 
@@ -184,32 +189,41 @@ def prune(
     keep_last: Annotated[
         int, typer.Option("--keep-last", min=0, help="keep this many runs of each audit's name")
     ] = 0,
+    hold: Annotated[
+        list[str] | None, typer.Option("--hold", help="a run that stays; may be repeated")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="only list what would be deleted")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")] = False,
+    keep_report: KeepReport = False,
+    report_dir: ReportDir = Path("audits"),
+    yes: Yes = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Delete old finished runs, but not those that schedules compare with."""
-    from transexplain.store import upkeep
+    from transexplain.store import runs, upkeep
 
-    match = re.fullmatch(r"(\d+)([hdw])", older_than.strip())
-    if match is None:
-        raise ConfigurationError(
-            f"--older-than {older_than!r}: write a whole number of hours, days or weeks: 36h, 90d "
-            "or 12w"
-        )
-    seconds = int(match[1]) * _SECONDS[match[2]]
-    with opt.open_store(opt.settings_with(db)) as store:
-        old = upkeep.old_runs(store, seconds, keep_last)
+    settings = opt.settings_with(db)
+    seconds = age_of(older_than, "--older-than")
+    if seconds < settings.retention:
+        opt.warn(f"runs stay for {settings.retention / 86_400:g} days (TRANSEXPLAIN_RETENTION)")
+    with opt.open_store(settings) as store:
+        held = frozenset(runs.get(store, run_id).id for run_id in hold or ())
+        age = upkeep.Age(max(seconds, settings.retention), keep_last, held)
+        old = upkeep.old_runs(store, age)
         stray, away = upkeep.stray_files(store)
         _show(old, stray)
         for run_id, reason in away.items():
             opt.warn(f"run {run_id}: {reason}")
-        if not (old or stray) or dry_run or not (yes or _agreed(len(old), len(stray))):
+        beside = f" and {len(stray)} files" if stray else ""
+        if not (old or stray) or dry_run:
             return
-        gone = upkeep.prune(store, seconds, keep_last)
-    typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
+        if not (yes or _agreed(f"these {len(old)} runs{beside}")):
+            return
+        before = upkeep.snapshots(store)
+        gone = upkeep.prune(store, age)
+        typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
+        _delete_beside(store, before, gone.runs, None if keep_report else report_dir)
     if gone.files:
         typer.echo(f"deleted {gone.files} Parquet files that no run refers to")
     for reason in gone.kept:
@@ -217,6 +231,53 @@ def prune(
     if gone.months:
         names = ", ".join(month.name for month in gone.months)
         typer.echo(f"dropped the partitions of {names}: {_mebibytes(gone.freed)}")
+
+
+def delete_run(
+    run: opt.RunId,
+    *,
+    keep_report: KeepReport = False,
+    report_dir: ReportDir = Path("audits"),
+    yes: Yes = False,
+    db: opt.DatabaseUrl = None,
+) -> None:
+    """Delete a run: its rows, its files in a sink, its report, and data that no other run reads."""
+    from transexplain.store import runs, upkeep
+
+    settings = opt.settings_with(db)
+    with opt.open_store(settings) as store:
+        run_id = runs.get(store, run).id
+        if not (yes or _agreed(f"run {run_id}")):
+            return
+        before = upkeep.snapshots(store)
+        gone = upkeep.delete_run(store, run_id, settings.retention)
+        typer.echo(f"deleted run {run_id} with {gone.items:,} items")
+        _delete_beside(store, before, [gone], None if keep_report else report_dir)
+
+
+def _delete_beside(
+    store: "Database",
+    before: Mapping[str, str],
+    gone: "Sequence[OldRun]",
+    reports: AnyPath | None,
+) -> None:
+    """Delete the snapshots that were of these runs alone, and their reports in a folder."""
+    from orchestrator.dispatch.finish import report_files
+    from transexplain.data.snapshot import delete_snapshot
+    from transexplain.store import upkeep
+
+    left = {*upkeep.snapshots(store).values()}
+    for place in sorted({before[run.id] for run in gone if run.id in before} - left):
+        try:
+            delete_snapshot(place)
+        except (ObjectStoreError, OSError) as error:
+            opt.warn(f"kept the data {place}: {error}")
+        else:
+            typer.echo(f"deleted the data {place}")
+    files = [file for run in gone for file in report_files(reports, run.name, run.id)]
+    for file in files:
+        file.unlink()
+        typer.echo(f"deleted {file}")
 
 
 def vacuum(*, db: opt.DatabaseUrl = None) -> None:
@@ -302,14 +363,13 @@ def _show(old: "list[OldRun]", stray: list[str]) -> None:
         typer.echo("\n".join(f"  {url}" for url in stray[:_SHOWN]))
 
 
-def _agreed(count: int, files: int) -> bool:
+def _agreed(what: str) -> bool:
     if not sys.stdin.isatty():
         raise ConfigurationError(
-            "db prune deletes results for good and there is no terminal to confirm it: "
-            "add --yes, or --dry-run to list what would be deleted"
+            "this deletes results for good and there is no terminal to confirm it: add --yes, or "
+            "list by `db prune --dry-run` what is old"
         )
-    beside = f" and {files} files" if files else ""
-    return typer.confirm(f"delete these {count} runs{beside} for good?")
+    return typer.confirm(f"delete {what} for good?")
 
 
 def _mebibytes(count: int) -> str:

@@ -149,6 +149,15 @@ def _written(
     return [*paths, path]
 
 
+def report_files(folder: AnyPath | None, name: str, run_id: str) -> list[Path]:
+    """The files of a run's report in a folder of this machine, with manifest and signatures."""
+    if not isinstance(folder, Path):
+        return []
+    stem = f"{name}-{run_id}"
+    begins = (f"{stem}.", f"{stem}-redacted.", f"manifest-{stem}.", f"signature-{stem}")
+    return sorted(file for file in folder.glob(f"*{run_id}*") if file.name.startswith(begins))
+
+
 def check_folder(folder: AnyPath, run_id: str) -> None:
     """Raise ConfigurationError where this user can write no report: not after hours of work."""
     if not isinstance(folder, Path):

@@ -140,7 +140,7 @@ def test_keys_hold_in_new_months(db: Database) -> None:
     with pytest.raises(Exception, match="unique"), db.begin() as connection:
         connection.execute(text("UPDATE attribution SET ordinal = 0"))
     age(db, run_id)
-    assert [old.id for old in upkeep.prune(db, 60.0).runs] == [run_id]
+    assert [old.id for old in upkeep.prune(db, upkeep.Age(60.0)).runs] == [run_id]
     assert not any(where(db, table, run_id) for table in PARTITIONED)
 
 

@@ -115,7 +115,7 @@ def test_a_deleted_run_takes_its_rows_along(db: Database) -> None:
     for one in (old, young):
         result_rows.replace(db, one, make_rows())
     backdate(db, old, 100.0)
-    assert [one.id for one in upkeep.prune(db, 50.0).runs] == [old]
+    assert [one.id for one in upkeep.prune(db, upkeep.Age(50.0)).runs] == [old]
     assert (counts(db, old), counts(db, young)) == (NONE, filled(2))
 
 

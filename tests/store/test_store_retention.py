@@ -76,15 +76,15 @@ def waiting(db: Database, name: str, at: float) -> None:
 def test_old_runs_go_with_all_their_rows_and_young_ones_stay(db: Database) -> None:
     old, young = old_run(db, 91), old_run(db, 89)
     kept = rows_left(db, young)
-    [found] = upkeep.old_runs(db, 90 * DAY)
+    [found] = upkeep.old_runs(db, upkeep.Age(90 * DAY))
     assert (found.id, found.name, found.items) == (old, "daily", 12)
-    gone = upkeep.prune(db, 90 * DAY)
+    gone = upkeep.prune(db, upkeep.Age(90 * DAY))
     assert [one.id for one in gone.runs] == [old]
     assert gone.items == 12
     assert rows_left(db, old) == {}
     assert rows_left(db, young) == kept
     assert ids(db) == {young}
-    assert upkeep.prune(db, 90 * DAY).runs == []
+    assert upkeep.prune(db, upkeep.Age(90 * DAY)).runs == []
 
 
 def test_cancelled_runs_go_and_running_ones_stay(db: Database) -> None:
@@ -93,13 +93,13 @@ def test_cancelled_runs_go_and_running_ones_stay(db: Database) -> None:
     age(db, cancelled, 400)
     with db.begin() as connection:
         connection.execute(update(run).where(run.c.id == running).values(created=0.0))
-    assert [one.id for one in upkeep.prune(db, DAY).runs] == [cancelled]
+    assert [one.id for one in upkeep.prune(db, upkeep.Age(DAY)).runs] == [cancelled]
     assert ids(db) == {running}
 
 
 def test_the_newest_of_each_name_are_kept(db: Database) -> None:
     made = {name: [old_run(db, days, name=name) for days in (300, 200, 100)] for name in ("a", "b")}
-    gone = upkeep.prune(db, 90 * DAY, keep_last=2)
+    gone = upkeep.prune(db, upkeep.Age(90 * DAY, keep_last=2))
     assert {one.id for one in gone.runs} == {made["a"][0], made["b"][0]}
 
 
@@ -118,7 +118,7 @@ def test_runs_that_schedules_need_are_kept(db: Database) -> None:
     runs.cancel(db, cancelled)
     age(db, cancelled, 95)
     fired(db, "weekly", 2.0, cancelled)
-    gone = {one.id for one in upkeep.prune(db, 90 * DAY).runs}
+    gone = {one.id for one in upkeep.prune(db, upkeep.Age(90 * DAY)).runs}
     assert gone == {first, third, cancelled}
     assert schedules.last_run(db, "nightly") == second
     assert schedules.last_run(db, "weekly") == fourth
@@ -133,16 +133,16 @@ def test_runs_that_a_verdict_needs_are_kept(db: Database) -> None:
     running = start(db)
     schedules.add(db, planned("weekly"))
     fired(db, "weekly", 1.0, running, previous=before)
-    assert upkeep.prune(db, 90 * DAY).runs == []
+    assert upkeep.prune(db, upkeep.Age(90 * DAY)).runs == []
     with db.begin() as connection:
         connection.execute(update(fire_delivery).values(state="posted"))
-    assert {one.id for one in upkeep.prune(db, 90 * DAY).runs} == {compared, posting}
+    assert {one.id for one in upkeep.prune(db, upkeep.Age(90 * DAY)).runs} == {compared, posting}
     assert ids(db) == {before, latest, running}
 
 
 def test_a_run_that_was_reopened_meanwhile_stays(db: Database) -> None:
     old = old_run(db, 100)
-    [seen] = upkeep.old_runs(db, 90 * DAY)
+    [seen] = upkeep.old_runs(db, upkeep.Age(90 * DAY))
     with db.begin() as connection:
         connection.execute(
             update(run).where(run.c.id == old).values(state="running", finished=None)
@@ -164,19 +164,19 @@ def test_an_interrupted_deletion_is_finished_by_the_next(db, monkeypatch) -> Non
 
     event.listen(db.engine, "before_cursor_execute", die)
     with pytest.raises(KeyboardInterrupt):
-        upkeep.prune(db, 90 * DAY)
+        upkeep.prune(db, upkeep.Age(90 * DAY))
     event.remove(db.engine, "before_cursor_execute", die)
     assert runs.get(db, old).state == "cancelled"
     assert "item" not in rows_left(db, old)
     assert rows_left(db, old)["attribution"] == 12
-    assert [one.id for one in upkeep.prune(db, 90 * DAY).runs] == [old]
+    assert [one.id for one in upkeep.prune(db, upkeep.Age(90 * DAY)).runs] == [old]
     assert rows_left(db, old) == {}
 
 
 def test_two_at_once_delete_each_run_once(db: Database) -> None:
     made = {old_run(db, days) for days in (100, 200, 300)}
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: upkeep.prune(db, 90 * DAY), range(2)))
+        both = list(pool.map(lambda _: upkeep.prune(db, upkeep.Age(90 * DAY)), range(2)))
     gone = [one.id for part in both for one in part.runs]
     assert sorted(gone) == sorted(made)
     assert ids(db) == set()
@@ -204,7 +204,7 @@ def months(postgres_url: str) -> Iterator[Database]:
 @pytest.mark.postgres
 def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> None:
     old_hex = old_run(months, 500, "abcdefabcdef")
-    gone = upkeep.prune(months, 90 * DAY)
+    gone = upkeep.prune(months, upkeep.Age(90 * DAY))
     assert [month.name for month in gone.months] == ["202601", "202603"]
     assert gone.freed > 0
     assert {one.id for one in gone.runs} == {
@@ -238,7 +238,7 @@ def test_a_month_whose_run_is_needed_by_now_is_not_dropped(months: Database) -> 
         return drop(db, month, *rest)
 
     with mock.patch.object(upkeep, "_drop_month", late):
-        gone = upkeep.prune(months, 90 * DAY)
+        gone = upkeep.prune(months, upkeep.Age(90 * DAY))
     assert [month.name for month in gone.months] == ["202601"]
     assert rows_left(months, "20260305-00000000")["attribution"] == 18
 
@@ -250,5 +250,5 @@ def test_only_the_owner_prunes(months: Database, role) -> None:
         role(months, "SELECT, DELETE ON ALL TABLES IN SCHEMA public") as other,
         pytest.raises(ConfigurationError, match="belong"),
     ):
-        upkeep.prune(other, 90 * DAY)
+        upkeep.prune(other, upkeep.Age(90 * DAY))
     assert len(ids(months)) == 5

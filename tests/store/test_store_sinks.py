@@ -176,7 +176,7 @@ def test_who_dies_between_upload_and_commit_leaves_garbage_alone(db: Database, p
     stray, away = upkeep.stray_files(db)
     assert [url.rpartition("/")[2] for url in stray] == ["shard-000001-token-1.parquet"]
     assert away == {}
-    assert upkeep.prune(db, 3600.0).files == 1
+    assert upkeep.prune(db, upkeep.Age(3600.0)).files == 1
     assert names(db, run_id) == ["shard-000000-token-1.parquet", "shard-000002-token-1.parquet"]
     results.save(db, claim, RESULTS[2])
     shards.give_back(db, other)
@@ -309,7 +309,7 @@ def test_prune_deletes_the_files_of_a_run_and_no_others(db: Database, place: str
     remote_files.write(f"{folder}/notes.txt", b"of a person")
     kept = names(db, young)
     old(db, run_id)
-    assert [one.id for one in upkeep.prune(db, 86_400.0).runs] == [run_id]
+    assert [one.id for one in upkeep.prune(db, upkeep.Age(86_400.0)).runs] == [run_id]
     assert [one.url for one in remote_files.under(folder or "")] == [f"{folder}/notes.txt"]
     assert names(db, young) == kept
     assert upkeep.stray_files(db) == ([], {})
@@ -321,7 +321,7 @@ def test_a_manifest_that_was_not_written_is_written_by_prune(db, place: str, cap
         run_id = saved(db, place)
     assert f"run {run_id}: _manifest is not written (s3://x is away)" in caplog.text
     assert "_manifest" not in names(db, run_id)
-    upkeep.prune(db, 86_400.0)
+    upkeep.prune(db, upkeep.Age(86_400.0))
     assert "_manifest" in names(db, run_id)
 
 
@@ -364,11 +364,11 @@ def test_expired_credentials_lose_nothing(db: Database, s3: FaultyS3) -> None:
     assert runs.finalise(db, run_id)
     old(db, run_id)
     s3.refusal = "ExpiredToken"
-    pruned = upkeep.prune(db, 86_400.0)
+    pruned = upkeep.prune(db, upkeep.Age(86_400.0))
     assert (pruned.runs, len(pruned.kept)) == ([], 1) and "have expired" in pruned.kept[0]
     s3.refusal = ""
     assert len(list(results.iter_attributions(db, run_id))) == 18
-    assert [one.id for one in upkeep.prune(db, 86_400.0).runs] == [run_id]
+    assert [one.id for one in upkeep.prune(db, upkeep.Age(86_400.0)).runs] == [run_id]
 
 
 @pytest.mark.exhaustive

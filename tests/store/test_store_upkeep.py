@@ -157,7 +157,7 @@ def test_a_dump_of_postgresql_is_restored_with_its_partitions(postgres_url: str,
             assert upkeep.maintain(db, ahead=2) == [months[-1].next]
             with db.begin() as connection:
                 connection.execute(text("UPDATE run SET finished = 0"))
-            assert [one.id for one in upkeep.prune(db, 1.0).runs] == [run_id]
+            assert [one.id for one in upkeep.prune(db, upkeep.Age(1.0)).runs] == [run_id]
     finally:
         with psycopg.connect(plain, autocommit=True) as connection:
             name = other.rpartition("/")[2]

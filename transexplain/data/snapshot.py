@@ -28,7 +28,7 @@ from transexplain.data.source_files import (
 from transexplain.errors import DataSourceError
 from transexplain.files.atomic_write import atomic_file, put_in_place, temporary_file
 from transexplain.files.paths import AnyPath, RemotePath, state_of
-from transexplain.files.remote_files import check_url, info_all, is_url
+from transexplain.files.remote_files import check_url, delete, info_all, is_url, under
 from transexplain.randomness import row_number
 from transexplain.text.parsing import read_json
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
@@ -302,6 +302,22 @@ def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
     remote = iter(info_all([path.url for path in files if isinstance(path, RemotePath)]))
     now = (RemotePath(file.url, file) for file in remote)
     return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
+
+
+def delete_snapshot(place: str) -> None:
+    """Delete a snapshot: a file and what points to it, or what lies at or below a URL.
+
+    Raises ObjectStoreError, OSError.
+    """
+    if is_url(place):
+        for url in (place, *(file.url for file in under(place))):
+            delete(url)
+        return
+    path = Path(place)
+    for pointer in path.parent.glob("*.source"):
+        if path.stem in pointer.read_text(encoding="ascii", errors="replace"):
+            pointer.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def further_columns(spec: DatasetSpec) -> list[str]:

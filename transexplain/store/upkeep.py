@@ -33,7 +33,7 @@ from sqlalchemy import (
 from transexplain.errors import ConfigurationError, DatabaseError, ObjectStoreError
 from transexplain.files.atomic_write import atomic_file
 from transexplain.store import sink_files
-from transexplain.store.columns import DatabaseTime
+from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database, plan_for_any_run, raw_connection
 from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.store.schema import (
@@ -265,17 +265,25 @@ class PruneResult:
         return sum(pruned.items for pruned in self.runs)
 
 
-def old_runs(db: Database, older_than: float, keep_last: int = 0) -> list[OldRun]:
-    """Runs that are over for `older_than` seconds or more and that nothing needs, oldest first.
+@dataclass(frozen=True, slots=True)
+class Age:
+    """Which runs are old: those over for so many seconds, but for some."""
 
-    Kept are the newest `keep_last` of each audit's name, and what schedules compare with or still
-    have to post. A running one is never old.
+    seconds: float
+    keep_last: int = 0  #: of each audit's name
+    hold: frozenset[str] = frozenset()  #: ids of runs that stay
+
+
+def old_runs(db: Database, age: Age) -> list[OldRun]:
+    """Runs that are old and that nothing needs, oldest first.
+
+    What schedules compare with or still have to post is kept. A running one is never old.
     """
     with db.read() as connection:
-        return _old(connection, older_than, keep_last)
+        return _old(connection, age)
 
 
-def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
+def prune(db: Database, age: Age) -> PruneResult:
     """Delete the `old_runs`, and with PostgreSQL the partitions of months that become empty.
 
     What was interrupted goes on at the next call; a run is deleted as a whole or shows as
@@ -290,18 +298,18 @@ def prune(db: Database, older_than: float, keep_last: int = 0) -> PruneResult:
     if supported(db):
         with db.read() as connection:
             require_owner(connection)
-        _delete_each(db, old_runs(db, older_than, keep_last), gone, kept, with_sinks=True)
+        _delete_each(db, old_runs(db, age), gone, kept, with_sinks=True)
         with db.read() as connection:
             past = _past(connection)
-            full = {old_run.id for old_run in _old(connection, older_than, keep_last)}
+            full = {old_run.id for old_run in _old(connection, age)}
             empty = [month for month in past if _ids(connection, month) <= full]
         for month in empty:
-            done = _drop_month(db, month, older_than, keep_last)
+            done = _drop_month(db, month, age)
             if done is not None:
                 gone += done.runs
                 dropped.append(month)
                 freed += done.freed
-    left = [old_run for old_run in old_runs(db, older_than, keep_last) if old_run.id not in kept]
+    left = [old_run for old_run in old_runs(db, age) if old_run.id not in kept]
     _delete_each(db, left, gone, kept)
     files, away = _of_sinks(db, sink_files.tidy)
     reasons = [f"run {run_id}: {reason}" for run_id, reason in (away | kept).items()]
@@ -350,7 +358,38 @@ def _of_sinks(
     return removed, away
 
 
-def _old(connection: Connection, older_than: float, keep_last: int) -> list[OldRun]:
+def delete_run(db: Database, run_id: str, age: float = 0.0) -> OldRun:
+    """Delete a run that is over, with the files of its sink.
+
+    Raises ConfigurationError for a run that goes on, or is over for less than `age` seconds;
+    ObjectStoreError where its sink is away.
+    """
+    columns = (run.c.id, run.c.name, run.c.finished)
+    young = run.c.finished > DatabaseTime() - age
+    with db.read() as connection:
+        row = connection.execute(select(*columns, young.label("young")).filter_by(id=run_id)).one()
+        sink, items = sink_of(connection, run_id), _items(connection, [run_id])
+    if row.finished is None:
+        raise ConfigurationError(f"run {run_id} goes on: end it by `transexplain cancel {run_id}`")
+    if row.young:
+        raise ConfigurationError(
+            f"run {run_id} is kept: runs stay for {age / 86_400:g} days (TRANSEXPLAIN_RETENTION)"
+        )
+    old = OldRun(id=row.id, name=row.name, finished=row.finished, items=items.get(run_id, 0))
+    if not _delete(db, old, sink):
+        raise ConfigurationError(f"run {run_id} was resumed or deleted meanwhile")
+    return old
+
+
+def snapshots(db: Database) -> dict[str, str]:
+    """Run -> path or URL of the snapshot that its plan reads."""
+    with db.read() as connection:
+        place = json_of(connection, run.c.plan)["dataset"]["snapshot"].as_string()
+        rows = connection.execute(select(run.c.id, place.label("place")))
+        return {row.id: row.place for row in rows}
+
+
+def _old(connection: Connection, age: Age) -> list[OldRun]:
     rank = func.row_number().over(
         partition_by=run.c.name, order_by=(run.c.created.desc(), run.c.id.desc())
     )
@@ -359,8 +398,9 @@ def _old(connection: Connection, older_than: float, keep_last: int) -> list[OldR
         select(over.c.id, over.c.name, over.c.finished)
         .where(
             over.c.state.in_(("done", "cancelled")),
-            over.c.finished <= DatabaseTime() - older_than,
-            over.c.rank > keep_last,
+            over.c.finished <= DatabaseTime() - age.seconds,
+            over.c.rank > age.keep_last,
+            over.c.id.not_in(age.hold),
             over.c.id.not_in(_needed()),
         )
         .order_by(over.c.finished, over.c.id)
@@ -425,15 +465,13 @@ def _ids(connection: Connection, month: Month) -> set[str]:
     return set(connection.execute(select(run.c.id).where(*inside)).scalars())
 
 
-def _drop_month(
-    db: Database, month: Month, older_than: float, keep_last: int
-) -> PruneResult | None:
+def _drop_month(db: Database, month: Month, age: Age) -> PruneResult | None:
     """Drop a month's partitions and runs; None where one of its runs is needed by now."""
 
     def work(connection: Connection) -> PruneResult | None:
         if month not in months(connection):  # another call was faster
             return None
-        old = {old_run.id: old_run for old_run in _old(connection, older_than, keep_last)}
+        old = {old_run.id: old_run for old_run in _old(connection, age)}
         ids = _ids(connection, month)
         sinks = select(run.c.id).where(run.c.id.in_(ids), run.c.sink.is_not(None)).limit(1)
         if not ids <= old.keys() or connection.execute(sinks).first() is not None:
