@@ -223,14 +223,14 @@ def prune(
         before = upkeep.snapshots(store)
         gone = upkeep.prune(store, age)
         typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
-        _delete_beside(store, before, gone.runs, None if keep_report else report_dir)
+        if gone.months:
+            names = ", ".join(month.name for month in gone.months)
+            typer.echo(f"dropped the partitions of {names}: {_mebibytes(gone.freed)}")
+        _delete_beside(store, settings, before, gone.runs, None if keep_report else report_dir)
     if gone.files:
         typer.echo(f"deleted {gone.files} Parquet files that no run refers to")
     for reason in gone.kept:
         opt.warn(f"kept: {reason}")
-    if gone.months:
-        names = ", ".join(month.name for month in gone.months)
-        typer.echo(f"dropped the partitions of {names}: {_mebibytes(gone.freed)}")
 
 
 def delete_run(
@@ -252,11 +252,12 @@ def delete_run(
         before = upkeep.snapshots(store)
         gone = upkeep.delete_run(store, run_id, settings.retention)
         typer.echo(f"deleted run {run_id} with {gone.items:,} items")
-        _delete_beside(store, before, [gone], None if keep_report else report_dir)
+        _delete_beside(store, settings, before, [gone], None if keep_report else report_dir)
 
 
 def _delete_beside(
     store: "Database",
+    settings: Settings,
     before: Mapping[str, str],
     gone: "Sequence[OldRun]",
     reports: AnyPath | None,
@@ -269,11 +270,10 @@ def _delete_beside(
     left = {*upkeep.snapshots(store).values()}
     for place in sorted({before[run.id] for run in gone if run.id in before} - left):
         try:
-            delete_snapshot(place)
+            if delete_snapshot(place, settings):
+                typer.echo(f"deleted the data {place}")
         except (ObjectStoreError, OSError) as error:
             opt.warn(f"kept the data {place}: {error}")
-        else:
-            typer.echo(f"deleted the data {place}")
     files = [file for run in gone for file in report_files(reports, run.name, run.id)]
     for file in files:
         file.unlink()

@@ -155,7 +155,9 @@ def report_files(folder: AnyPath | None, name: str, run_id: str) -> list[Path]:
         return []
     stem = f"{name}-{run_id}"
     begins = (f"{stem}.", f"{stem}-redacted.", f"manifest-{stem}.", f"signature-{stem}")
-    return sorted(file for file in folder.glob(f"*{run_id}*") if file.name.startswith(begins))
+    if not folder.is_dir():
+        return []
+    return sorted(file for file in folder.iterdir() if file.name.startswith(begins))
 
 
 def check_folder(folder: AnyPath, run_id: str) -> None:

@@ -76,6 +76,21 @@ def test_a_run_is_deleted_with_its_files_and_data(call: Call, tmp_path: Path) ->
     assert {Path(file).parent.name for file in files_of(second)} == {"reports"}
 
 
+def test_no_file_but_a_snapshot_is_deleted(call: Call, tmp_path: Path) -> None:
+    """A plan that somebody changed may name any file."""
+    run_id = audited(call, tmp_path)
+    snapshot = next(Path(".transexplain/snapshots").glob("*.parquet"))
+    mine = tmp_path / "mine" / snapshot.name
+    mine.parent.mkdir()
+    mine.write_text("not yours")
+    with open_database("sqlite:///store.db") as db, db.begin() as connection:
+        plan = connection.execute(select(runs_table.c.plan)).scalar_one()
+        plan["dataset"]["snapshot"] = str(mine)
+        connection.execute(update(runs_table).values(plan=plan))
+    printed = call("db", "delete-run", run_id, "--yes")
+    assert mine.exists() and snapshot.exists() and "deleted the data" not in printed
+
+
 def test_a_run_that_goes_on_is_refused(call: Call, tmp_path: Path) -> None:
     run_id = audited(call, tmp_path)
     with open_database("sqlite:///store.db") as db, db.begin() as connection:

@@ -24,7 +24,7 @@ from transexplain.store.browsing_fleet import running_runs
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.store.schema import pending_shards, shard
-from transexplain.store.upkeep import prune
+from transexplain.store.upkeep import Age, prune
 from transexplain.types.plans import QueuePlace, Shard, ShardCut
 
 #: 11 shards of 3 rows, the last of 2
@@ -138,7 +138,7 @@ def test_a_cancelled_run_makes_none(db: Database) -> None:
     progress = runs.progress(db, run_id)
     assert (progress.states["cancelled"], progress.items_total) == (11, 32)
     assert shards.redrive(db, run_id) == 0
-    assert prune(db, 0.0).runs[0].id == run_id
+    assert prune(db, Age(0.0)).runs[0].id == run_id
     with db.read() as connection:
         assert connection.execute(select(pending_shards)).all() == []
 

@@ -3,6 +3,7 @@
 import hashlib
 import heapq
 import json
+import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -30,6 +31,7 @@ from transexplain.files.atomic_write import atomic_file, put_in_place, temporary
 from transexplain.files.paths import AnyPath, RemotePath, state_of
 from transexplain.files.remote_files import check_url, delete, info_all, is_url, under
 from transexplain.randomness import row_number
+from transexplain.settings import Settings
 from transexplain.text.parsing import read_json
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
 
@@ -304,20 +306,33 @@ def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
     return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
 
 
-def delete_snapshot(place: str) -> None:
-    """Delete a snapshot: a file and what points to it, or what lies at or below a URL.
+_SNAPSHOT = re.compile(r"[0-9a-f]{64}\.parquet")
+
+
+def delete_snapshot(place: str, settings: Settings) -> bool:
+    """Delete a snapshot, with what points to it; False: there is none in the folder of settings.
+
+    A plan that somebody changed could name any file, so nothing else is deleted.
 
     Raises ObjectStoreError, OSError.
     """
     if is_url(place):
-        for url in (place, *(file.url for file in under(place))):
+        home = settings.snapshot_url.rstrip("/")
+        if not home or not place.startswith(f"{home}/") or ".." in place.split("/"):
+            return False
+        check_url(place)
+        files = [place, *(file.url for file in under(place))]
+        for url in files:
             delete(url)
-        return
-    path = Path(place)
-    for pointer in path.parent.glob("*.source"):
+        return True
+    path, own = Path(place), settings.snapshot_dir.resolve()
+    if path.parent != own or not _SNAPSHOT.fullmatch(path.name) or not path.is_file():
+        return False
+    for pointer in own.glob("*.source"):
         if path.stem in pointer.read_text(encoding="ascii", errors="replace"):
             pointer.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
+    return True
 
 
 def further_columns(spec: DatasetSpec) -> list[str]:
