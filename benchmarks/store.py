@@ -130,7 +130,6 @@ def plan_of(rows: int) -> AuditPlan:
         ),
         method=MethodSpec(name="lrp"),
         targets=("class:negative", "class:positive"),
-        payload="float16",
     )
 
 

@@ -5,7 +5,7 @@
                                            [--batch-tokens N ...] [--threads N ...]
 
 Every item is explained with the batches of a run (2,048 positions, one thread), then with others,
-and compared by what `verify` compares by: relevance beyond the precision of its payload as a share
+and compared by what `verify` compares by: relevance beyond the rounding of float32 as a share
 of the item's largest, logits as a share of the largest logit or 1. Batches of 1 position hold one
 item each. Printed are the largest difference, the 99th percentile over items, and how often the
 predicted class is another. The tolerances in `transexplain.provenance.explained_again` come from
