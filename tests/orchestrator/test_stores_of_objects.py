@@ -190,7 +190,16 @@ def test_every_verb_reads_files_alone(tmp_path: Path) -> None:
     call("verify", alone, "--items", "3")
     call("compare", plain, alone)
     call("strategies", alone, "--class", "bad")
-    call("import", f"{alone}.parquet", "--name", "again", "--lexicon", "groups.json", "--set", "groups.check=0")
+    call(
+        "import",
+        f"{alone}.parquet",
+        "--name",
+        "again",
+        "--lexicon",
+        "groups.json",
+        "--set",
+        "groups.check=0",
+    )
     with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
         again = runs.get(db, "latest").id
         pairs = zip(
