@@ -40,7 +40,8 @@ from orchestrator.spec.spec_document import apply_overrides, validated
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.measures import Measure
 from transexplain.data.image_files import load_image
-from transexplain.data.snapshot import snapshot_folder
+from transexplain.data.snapshot import FROM_MEMORY, snapshot_folder
+from transexplain.data.table_source import LABEL_DEFAULT, TEXT_DEFAULTS
 from transexplain.errors import (
     ConfigurationError,
     DataSourceError,
@@ -73,8 +74,6 @@ if TYPE_CHECKING:
     from transexplain.store.database import Database
 
 
-#: folder of data from memory, next to their snapshots
-_FOLDER = "from-memory"
 _DATA = (
     "a path, a DataFrame, a list of texts, of pictures, of (text, label) or (picture, label) pairs "
     "or of dictionaries, or the mapping of the section data"
@@ -129,14 +128,15 @@ def _lexicon(groups: Mapping[Any, Any], snapshot_dir: Path) -> str:
     return _kept(_json(lists, "groups"), "json", _folder(snapshot_dir))
 
 
-def data_section(data: Any, snapshot_dir: Path) -> Any:
-    """The section data; items in memory are written to a file.
+def data_section(data: Any, snapshot_dir: Path, columns: Mapping[str, Any]) -> Any:
+    """The section data; items in memory are written to a file, a table with the columns it uses.
 
     Args:
         data: a path; a DataFrame, or what has `to_pandas`; an iterable of texts, of pictures (PIL
             images, arrays (H, W, 3) or Path objects), of (text or picture, label) pairs or of
             dictionaries; or the mapping of the section, with such a `source`.
-        snapshot_dir: below which files are written.
+        snapshot_dir: below which files are written, in `from-memory`.
+        columns: names of columns by what they hold, as keys of the section.
 
     Raises DataSourceError where it is none of these; ConfigurationError where a file cannot be
     written.
@@ -153,18 +153,19 @@ def data_section(data: Any, snapshot_dir: Path) -> Any:
                 "paths of pictures stand in a file beside them: write the table to a csv file in "
                 "their folder and give its path, or give imagefolder:DIR"
             )
-        return {**data, **data_section(data["source"], snapshot_dir)}
-    return _items(data, _folder(snapshot_dir))
+        columns = {**data, **columns}
+        return {**data, **data_section(data["source"], snapshot_dir, columns)}
+    return _items(data, _folder(snapshot_dir), columns)
 
 
-def _items(data: Any, folder: Path) -> dict[str, Any]:
+def _items(data: Any, folder: Path, columns: Mapping[str, Any]) -> dict[str, Any]:
     # `datasets` keeps the names of classes apart from its columns
     schema = getattr(getattr(data, "features", data), "arrow_schema", getattr(data, "schema", None))
     if hasattr(data, "to_pandas"):  # datasets, polars, Arrow
         with _about("data.to_pandas()"):
             data = data.to_pandas()
     if hasattr(data, "columns") and hasattr(data, "to_parquet"):
-        content = _parquet(data, getattr(schema, "metadata", None))
+        content = _parquet(_used(data, columns), getattr(schema, "metadata", None))
         return {"source": _kept(content, "parquet", folder)}
     if _is_picture(data):
         raise DataSourceError("data is one picture; give a list of pictures, or explain it")
@@ -267,6 +268,24 @@ def _as_row(row: Any, place: int) -> dict[str, Any]:
     )
 
 
+def _used(frame: Any, columns: Mapping[str, Any]) -> Any:
+    """The columns of a DataFrame that an audit reads; all, where none holds the items."""
+    content = {columns.get("image"), *_several(columns.get("text") or TEXT_DEFAULTS)}
+    others = {name for key in _OF_ITEMS for name in _several(columns.get(key))}
+    others.add(columns.get("label") or LABEL_DEFAULT)
+    if not any(str(name) in content for name in frame.columns):
+        return frame
+    return frame[[name for name in frame.columns if str(name) in content | others]]
+
+
+def _several(names: Any) -> Sequence[Any]:
+    return (names,) if isinstance(names, str) else tuple(names or ())
+
+
+#: keys of the section data that name further columns
+_OF_ITEMS = ("id", "meta", "evidence", "spans", "cluster", "template")
+
+
 def _parquet(frame: Any, metadata: Mapping[bytes, bytes] | None) -> bytes:
     """The columns of a DataFrame as the bytes of a Parquet file, with metadata of its schema."""
     named = frame.rename(columns=str)
@@ -343,7 +362,7 @@ def _json(value: Any, where: str) -> str:
 
 
 def _folder(snapshot_dir: Path) -> Path:
-    return snapshot_folder(snapshot_dir) / _FOLDER
+    return snapshot_folder(snapshot_dir) / FROM_MEMORY
 
 
 def _kept(content: str | bytes, suffix: str, folder: Path) -> str:
@@ -390,7 +409,8 @@ def audit(  # noqa: PLR0913 - keys of a specification
         data: a file (csv, tsv, jsonl, parquet, xlsx) or `imagefolder:DIR`; a DataFrame; a list of
             texts, of pictures (PIL images, arrays or Path objects), of (text, label) or (picture,
             label) pairs, or of dictionaries. Or the mapping of the section data, whose `source` is
-            any of these.
+            any of these. What is in memory is written below `TRANSEXPLAIN_SNAPSHOT_DIR`, of a
+            table the columns that the audit reads; `transexplain db delete-run` deletes it.
         groups: whose treatment is compared: a lexicon such as `builtin:gender` or a file, or
             several; group -> names, such as `{"gender/female": ["Anna", "she"], ...}`; or the
             mapping of the section groups, whose `lexicon` may be such a mapping.
@@ -420,10 +440,11 @@ def audit(  # noqa: PLR0913 - keys of a specification
     loaded = _model(model)
     if isinstance(method, MethodSpec):
         method = {"name": method.name, "params": dict(method.params)}
+    columns = {key: value for key, value in (("text", text), ("label", label)) if value}
     document: dict[str, Any] = {
         "name": name,
         "model": model if loaded is None else {"source": loaded.ref.source},
-        "data": data_section(data, settings.snapshot_dir),
+        "data": data_section(data, settings.snapshot_dir, columns),
         "targets": targets,
         "method": method,
     }
@@ -433,8 +454,8 @@ def audit(  # noqa: PLR0913 - keys of a specification
         document["groups"] = groups_section(groups, settings.snapshot_dir)
     if labels is not None:
         document["labels"] = labels
-    columns = {"text": text, "label": label, "sample": sample, "limit": limit}
-    data_keys = {f"data.{key}": value for key, value in columns.items()}
+    options = {"text": text, "label": label, "sample": sample, "limit": limit}
+    data_keys = {f"data.{key}": value for key, value in options.items()}
     apply_overrides(document, data_keys, (), SECTIONS)
     spec = validated(AuditSpec, {**document, **keys}, "the audit of these arguments", SECTIONS)
     prepared = prepare_audit(spec, settings, model=loaded)

@@ -220,7 +220,7 @@ def prune(
             return
         if not (yes or _agreed(f"these {len(old)} runs{beside}")):
             return
-        before = upkeep.snapshots(store)
+        before = upkeep.data_of_runs(store)
         gone = upkeep.prune(store, age)
         typer.echo(f"deleted {len(gone.runs)} runs with {gone.items:,} items")
         if gone.months:
@@ -249,7 +249,7 @@ def delete_run(
         run_id = runs.get(store, run).id
         if not (yes or _agreed(f"run {run_id}")):
             return
-        before = upkeep.snapshots(store)
+        before = upkeep.data_of_runs(store)
         gone = upkeep.delete_run(store, run_id, settings.retention)
         typer.echo(f"deleted run {run_id} with {gone.items:,} items")
         _delete_beside(store, settings, before, [gone], None if keep_report else report_dir)
@@ -258,19 +258,19 @@ def delete_run(
 def _delete_beside(
     store: "Database",
     settings: Settings,
-    before: Mapping[str, str],
+    before: Mapping[str, set[str]],
     gone: "Sequence[OldRun]",
     reports: AnyPath | None,
 ) -> None:
-    """Delete the snapshots that were of these runs alone, and their reports in a folder."""
+    """Delete the data that were of these runs alone, and their reports in a folder."""
     from orchestrator.dispatch.finish import report_files
-    from transexplain.data.snapshot import delete_snapshot
+    from transexplain.data.snapshot import delete_data
     from transexplain.store import upkeep
 
-    left = {*upkeep.snapshots(store).values()}
-    for place in sorted({before[run.id] for run in gone if run.id in before} - left):
+    left = set().union(*upkeep.data_of_runs(store).values())
+    for place in sorted(set().union(*(before.get(run.id, set()) for run in gone)) - left):
         try:
-            if delete_snapshot(place, settings):
+            if delete_data(place, settings):
                 typer.echo(f"deleted the data {place}")
         except (ObjectStoreError, OSError) as error:
             opt.warn(f"kept the data {place}: {error}")

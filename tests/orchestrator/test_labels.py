@@ -87,7 +87,7 @@ def labels_in(source: str, folder: Path) -> list[str | None]:
 def test_every_type_is_read_alike_in_every_format(column: str, tmp_path: Path) -> None:
     labels, numbers = COLUMNS[column]
     frame = pd.DataFrame({"text": [f"row {one}" for one in range(4)], "label": labels})
-    sources = {"memory": data_section(frame, tmp_path)["source"]}
+    sources = {"memory": data_section(frame, tmp_path, {})["source"]}
     for form, write in FORMS.items():
         if (form, column) != ("parquet", "numpy objects"):  # which pyarrow does not write
             sources[form] = str(tmp_path / f"rows.{form}")
@@ -96,7 +96,7 @@ def test_every_type_is_read_alike_in_every_format(column: str, tmp_path: Path) -
     if column == "truths":
         mappings = [{True: "neutral", False: "negative"}, {"TRUE": "neutral", "false": "negative"}]
     if column != "half floats":  # which json does not know of a frame
-        sources["rows"] = data_section(frame.to_dict("records"), tmp_path)["source"]
+        sources["rows"] = data_section(frame.to_dict("records"), tmp_path, {})["source"]
     names = ClassNames(CLASSES)
     for form, source in sources.items():
         found = labels_in(source, tmp_path)
@@ -127,7 +127,7 @@ def test_the_names_of_classes_are_read_alike_in_every_format(form: str, tmp_path
 
 def planned(folder: Path, source: Any, **keys: Any) -> Any:
     """The plan of an audit of the tiny model: 0 bad, 1 so-so, 2 good."""
-    data = data_section(source, folder / "snapshots")
+    data = data_section(source, folder / "snapshots", {})
     path = make_audit(folder, groups=None, evaluation={"items": 0}, data=data, **keys)
     return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
 

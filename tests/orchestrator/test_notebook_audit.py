@@ -15,8 +15,10 @@ from everyday import only
 from PIL import Image
 from tiny_audit import make_audit, texts
 from tiny_models import bert, wordpiece
+from typer.testing import CliRunner
 
 import transexplain as te
+from orchestrator.cli import app
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database
@@ -118,6 +120,17 @@ def test_data_in_memory_are_the_same_items(model: Any, kind: str) -> None:
         plan = runs.get(db, found.run_id).plan
     assert Path(plan.dataset.source).parent.name == "from-memory"
     assert audited(model, data, **keys).summary.audited.fingerprint == plan.dataset.fingerprint
+
+
+def test_a_table_is_kept_without_the_columns_that_nothing_reads(model: Any) -> None:
+    frame = pandas.DataFrame(ROWS, columns=["body", "mood"]).assign(author="Ada", income=3)
+    data = {"source": frame, "text": "body", "meta": ["author"]}
+    found = audited(model, data, label="mood")
+    (kept,) = (Settings().snapshot_dir.resolve() / "from-memory").glob("*.parquet")
+    assert pandas.read_parquet(kept).columns.tolist() == ["body", "mood", "author"]
+    printed = CliRunner().invoke(app, ["db", "delete-run", found.run_id, "--yes"])
+    assert f"deleted the data {kept}" in printed.output, printed.output
+    assert not kept.exists()
 
 
 def pictures(count: int) -> list[Image.Image]:

@@ -306,11 +306,13 @@ def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
     return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
 
 
+FROM_MEMORY = "from-memory"  #: folder beside snapshots, of data that a caller had in memory
 _SNAPSHOT = re.compile(r"[0-9a-f]{64}\.parquet")
+_HELD = re.compile(r"[0-9a-f]{16}\.(parquet|jsonl)")
 
 
-def delete_snapshot(place: str, settings: Settings) -> bool:
-    """Delete a snapshot, with what points to it; False: there is none in the folder of settings.
+def delete_data(place: str, settings: Settings) -> bool:
+    """Delete a snapshot or data from memory; False: it is no such file in the folder of settings.
 
     A plan that somebody changed could name any file, so nothing else is deleted.
 
@@ -326,7 +328,8 @@ def delete_snapshot(place: str, settings: Settings) -> bool:
             delete(url)
         return True
     path, own = Path(place), settings.snapshot_dir.resolve()
-    if path.parent != own or not _SNAPSHOT.fullmatch(path.name) or not path.is_file():
+    names = {own: _SNAPSHOT, own / FROM_MEMORY: _HELD}.get(path.parent)
+    if names is None or not names.fullmatch(path.name) or not path.is_file():
         return False
     for pointer in own.glob("*.source"):
         if path.stem in pointer.read_text(encoding="ascii", errors="replace"):

@@ -42,7 +42,7 @@ from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.pairs import joined
 from transexplain.types.plans import DatasetSpec, Modality
 
-_TEXT_DEFAULTS = ("text", "sentence")
+TEXT_DEFAULTS = ("text", "sentence")
 LABEL_DEFAULT = "label"
 
 
@@ -102,10 +102,10 @@ def resolve(spec: DatasetSpec, table: OpenTable, path: AnyPath) -> Columns:
 
 
 def _default_text(existing: Sequence[str], path: AnyPath, delimiter: str | None) -> str:
-    for name in _TEXT_DEFAULTS:
+    for name in TEXT_DEFAULTS:
         if name in existing:
             return name
-    tried = " or ".join(map(repr, _TEXT_DEFAULTS))
+    tried = " or ".join(map(repr, TEXT_DEFAULTS))
     raise DataSourceError(
         f"{path} has no column {tried}; name the column of the text (text: ...) or of the picture "
         f"path (image: ...); {_existing(existing, delimiter)}"

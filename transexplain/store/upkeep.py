@@ -381,12 +381,12 @@ def delete_run(db: Database, run_id: str, age: float = 0.0) -> OldRun:
     return old
 
 
-def snapshots(db: Database) -> dict[str, str]:
-    """Run -> path or URL of the snapshot that its plan reads."""
+def data_of_runs(db: Database) -> dict[str, set[str]]:
+    """Run -> paths or URLs of its data: what the audit names, and the snapshot of it."""
     with db.read() as connection:
-        place = json_of(connection, run.c.plan)["dataset"]["snapshot"].as_string()
-        rows = connection.execute(select(run.c.id, place.label("place")))
-        return {row.id: row.place for row in rows}
+        dataset = json_of(connection, run.c.plan)["dataset"]
+        places = (dataset["source"].as_string(), dataset["snapshot"].as_string())
+        return {run_id: {*some} for run_id, *some in connection.execute(select(run.c.id, *places))}
 
 
 def _old(connection: Connection, age: Age) -> list[OldRun]:
