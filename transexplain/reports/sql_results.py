@@ -48,15 +48,9 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
     `summary` is not redacted; `total` are the totals that it was made from. A number that is not
     finite is None, as in the report's JSON.
     """
-    groups = summary.groups
-    swaps, outcomes = (groups.counterfactuals, groups.outcomes) if groups else ((), ())
     tables: dict[str, Iterator[Row]] = {
         "run_result": iter((_run(summary),)),
-        "group_verdict": map(_verdict, groups.verdicts if groups else ()),
-        "group_measure": map(_measure, measures(groups)),
-        "group_result": _groups(groups) if groups else iter(()),
-        "counterfactual_result": (_row("counterfactual_result", row, _SWAP) for row in swaps),
-        "outcome_result": map(_outcome, outcomes),
+        **group_rows(summary.groups),
         "entity_result": _entities(summary, total),
         "class_word": (row for view in summary.classes for row in _words(view)),
         "run_metric": (
@@ -64,6 +58,11 @@ def sql_rows(summary: Summary, total: ShardAggregate) -> dict[str, list[Row]]:
         ),
     }
     return {name: [_finite(row) for row in rows] for name, rows in tables.items()}
+
+
+def group_rows(groups: Groups | None) -> dict[str, Iterator[Row]]:
+    """Name of a result table -> its rows, without run and ordinal; of those about groups."""
+    return {name: rows_of(groups) if groups else iter(()) for name, rows_of in _OF_GROUPS.items()}
 
 
 def _finite(row: Row) -> Row:
@@ -292,6 +291,17 @@ def _words(view: ClassView) -> Iterator[Row]:
         key = {"target": view.target, "class_name": view.class_name}
         yield _row("class_word", totals, _WORD, **key, **lists_of_word)
 
+
+#: result table -> what makes its rows of a report's groups
+_OF_GROUPS: Mapping[str, Callable[[Groups], Iterator[Row]]] = {
+    "group_verdict": lambda groups: map(_verdict, groups.verdicts),
+    "group_measure": lambda groups: map(_measure, measures(groups)),
+    "group_result": _groups,
+    "counterfactual_result": lambda groups: (
+        _row("counterfactual_result", row, _SWAP) for row in groups.counterfactuals
+    ),
+    "outcome_result": lambda groups: map(_outcome, groups.outcomes),
+}
 
 log = logging.getLogger(__name__)
 

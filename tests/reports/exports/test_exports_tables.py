@@ -46,13 +46,24 @@ def test_the_tables_hold_the_numbers_of_the_summary(db: Database, tmp_path: Path
     found = tables(db, run_id, tmp_path / "out")
     summary = summarise(db, run_id)
     assert summary.groups is not None
-    assert len(found["groups"]) == len(summary.groups.rows) == 2
-    for cells, row in zip(found["groups"], summary.groups.rows, strict=True):
-        assert (cells["group"], cells["verdict"]) == (row.group, row.verdict)
+    whole = [row for row in found["groups"] if not row["split_by"]]
+    assert len(whole) == len(summary.groups.rows) == 2
+    for cells, row in zip(whole, summary.groups.rows, strict=True):
+        assert (cells["group_name"], cells["verdict"]) == (row.group, row.verdict)
         assert row.difference_interval is not None and row.adjusted_p is not None
         assert float(cells["difference"]) == row.difference
-        assert float(cells["difference_interval_low"]) == row.difference_interval[0]
+        assert float(cells["difference_low"]) == row.difference_interval[0]
         assert float(cells["adjusted_p"]) == row.adjusted_p
+    assert list(found["verdicts"][0])[:5] == [
+        "group_name",
+        "reference",
+        "state",
+        "mention",
+        "mention_prediction",
+    ]
+    described = {(row["file"], row["column"]): row["meaning"] for row in found["columns"]}
+    for name in ("verdicts", "measures", "groups", "outcomes"):
+        assert all(described[name, column] for column in found[name][0])
     assert {row["kind"] for row in found["failures"]} == {"empty-text", "null"}
     assert {row["entity"] for row in found["entities"]} == {*ANNS, *BOBS}
     assert float(found["entities"][0]["mean"]) == pytest.approx(0.5, abs=1e-3)
@@ -93,7 +104,7 @@ def test_hostile_cells(db: Database, tmp_path: Path) -> None:
     assert [row["id"] for row in found["predictions"]] == [f"'{formula}", "-5"]
     assert found["failures"][0]["id"] == "'+x"
     assert found["failures"][0]["message"] == 'a\r\n"b"\ufffd\ufffd'
-    assert {row["group"] for row in found["mentions"]} == {"'-anns", "b"}
+    assert {row["group_name"] for row in found["mentions"]} == {"'-anns", "b"}
 
 
 @given(st.text())

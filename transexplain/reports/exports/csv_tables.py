@@ -6,32 +6,30 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.entity_totals import EntityRow
 from transexplain.analysis.groups.group_cells import by_class
 from transexplain.analysis.groups.group_controls import Planted
 from transexplain.analysis.groups.group_table import RankedEntity, rankings
-from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.mention_ablation import AblationStatistic
-from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import RandomisedRow
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
 from transexplain.reports.exports.export_run import Redaction, check_over, new_folder, summary_of
-from transexplain.reports.exports.run_facts import MEASURE_COLUMNS, Measured, measures
 from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.group_relevance import QualityScore
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.measured_faithfulness import FaithfulnessRow
+from transexplain.reports.sql_results import group_rows
 from transexplain.reports.tables import Column, Columns, Table, chosen, record_columns, write_csv
 from transexplain.store import results
 from transexplain.store.database import Database
-from transexplain.types.findings import GroupStatistic, Robustness
+from transexplain.store.result_tables import metadata
+from transexplain.types.findings import Robustness
 from transexplain.types.items import ItemFailure, ItemOutcome, Mention
 from transexplain.types.plans import AuditRun
 from transexplain.types.scores import MetricScore
@@ -54,17 +52,25 @@ def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Itera
         yield from SECTIONS.load(name).tables(record)
 
 
+#: file of a table -> the table of SQL that has its rows, under the same names
+_OF_SQL = {
+    "verdicts": "group_verdict",
+    "measures": "group_measure",
+    "groups": "group_result",
+    "counterfactuals": "counterfactual_result",
+    "outcomes": "outcome_result",
+}
+
+
 def _group_tables(groups: Groups | None) -> Iterator[Table]:
     if groups is None:
         return
-    yield _records("groups", GroupStatistic, groups.rows)
+    rows = group_rows(groups)
+    for name, table in _OF_SQL.items():
+        columns = [Column(title, itemgetter(title)) for title in _described(table)]
+        yield Table(name=name, columns=columns, rows=rows[table])
     robustness = ((row, robustness) for row in groups.rows for robustness in row.robustness)
     yield _behind(_KEY, "robustness", Robustness, robustness)
-    yield _behind(_STRATUM, "splits", GroupStatistic, _splits(groups))
-    yield Table(name="verdicts", columns=_VERDICT, rows=groups.verdicts)
-    yield Table(name="measures", columns=_MEASURE, rows=measures(groups))
-    yield _records("outcomes", Outcome, groups.outcomes)
-    yield _records("counterfactuals", Counterfactual, groups.counterfactuals)
     yield _records("removals", AblationStatistic, _rows(groups.removals))
     yield _records("randomised", RandomisedRow, _rows(groups.randomised))
     yield _records("planted", Planted, groups.planted)
@@ -72,53 +78,47 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
     yield _behind(_KEY[:1], "quality", QualityScore, quality)
 
 
+def _described(table: str) -> dict[str, str]:
+    """The columns of a table of SQL that an export has, and what they hold."""
+    return {
+        column.name: str(column.comment)
+        for column in metadata.tables[table].c
+        if column.name not in ("run_id", "ordinal")
+    }
+
+
 def _rows(section: Any | None) -> Iterable[Any]:
     return section.rows if section else ()
 
 
 def _records(name: str, record: type, rows: Iterable[Any]) -> Table:
-    return Table(name=name, columns=record_columns(record), rows=rows)
+    return Table(name=name, columns=_as_in_sql(record_columns(record)), rows=rows)
 
 
 def _behind(first: Columns[Any], name: str, record: type, rows: Iterable[Any]) -> Table:
     """A table of records, each in a row behind what the `first` columns are of."""
-    return Table(name=name, columns=(*first, *record_columns(record, 1)), rows=rows)
+    return Table(name=name, columns=(*first, *_as_in_sql(record_columns(record, 1))), rows=rows)
+
+
+def _as_in_sql(columns: Columns[Any]) -> Columns[Any]:
+    return [replace(column, title=_NAMES.get(column.title, column.title)) for column in columns]
+
+
+#: names that columns have in SQL, where `group` is a keyword; an item's id joins all tables
+_NAMES = {"group": "group_name", "item_id": "id"}
 
 
 _KEY: Columns[Any] = (
-    Column("group", lambda row: row[0].group),
+    Column("group_name", lambda row: row[0].group),
     Column("target", lambda row: row[0].target),
     Column("class_name", lambda row: row[0].class_name),
-)
-_STRATUM: Columns[Any] = (
-    Column("split_by", lambda row: row[0][0]),
-    Column("split_value", lambda row: row[0][1]),
-)
-_VERDICT: Columns[GroupVerdict] = (
-    Column("mention_reasons", lambda verdict: "; ".join(verdict.mention_reasons)),
-    Column("outcome_reasons", lambda verdict: "; ".join(verdict.outcome_reasons)),
-    Column("notes", lambda verdict: "; ".join(verdict.notes)),
-    Column("missing", lambda verdict: "; ".join(verdict.missing)),
-    *record_columns(GroupVerdict),
-)
-_TITLES = {field: column for column, field in MEASURE_COLUMNS.items()}
-_MEASURE: Columns[Measured] = (
-    Column("group", lambda row: row[1].group),
-    Column("reference", lambda row: row[1].reference),
-    Column("question", lambda row: row[0]),
-    Column("prediction", lambda row: row[1].prediction),
-    Column("stratum", lambda row: row[1].stratum),
-    *(
-        replace(column, title=_TITLES.get(column.title, column.title))
-        for column in record_columns(Measure, 2)
-    ),
 )
 _CLASS: Columns[Any] = (
     Column("target", lambda row: row[0]),
     Column("class_name", lambda row: row[1]),
 )
 _MEAN: Column[Any] = Column("mean", lambda row: row[2].relevance / row[2].mentions)
-_OF_ENTITY = "group entity mentions documents mean share positive rank"
+_OF_ENTITY = "group_name=group entity mentions documents mean share positive rank"
 _SHRUNKEN = "shrunken shrunken_low=interval_low shrunken_high=interval_high"
 
 
@@ -144,13 +144,6 @@ def _words(total: ShardAggregate, fewest: int) -> Iterator[tuple[str, str, WordT
                 yield *key, word
 
 
-def _splits(groups: Groups) -> Iterator[tuple[tuple[str, str], GroupStatistic]]:
-    for split in groups.splits:
-        for part in split.parts:
-            for row in part.rows:
-                yield (split.by, part.value), row
-
-
 def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None = None) -> None:
     """Write the tables into the new folder `path`.
 
@@ -163,6 +156,23 @@ def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None =
     with new_folder(path) as folder:
         for table in chain(stored, _found(db, run, redaction)):
             _write_table(table, folder / f"{table.name}.csv")
+        meanings = [row for row in _meanings() if (folder / f"{row[0]}.csv").exists()]
+        _write_table(
+            Table(name="columns", columns=_DICTIONARY, rows=meanings), folder / "columns.csv"
+        )
+
+
+def _meanings() -> Iterator[tuple[str, str, str]]:
+    """File, column and meaning, of files whose columns are those of a table of SQL."""
+    for name, table in _OF_SQL.items():
+        yield from ((name, column, about) for column, about in _described(table).items())
+
+
+_DICTIONARY: Columns[tuple[str, str, str]] = (
+    Column("file", itemgetter(0)),
+    Column("column", itemgetter(1)),
+    Column("meaning", itemgetter(2)),
+)
 
 
 def _found(db: Database, run: AuditRun, redaction: Redaction | None) -> Iterator[Table]:
@@ -186,16 +196,10 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
         rows=(failure for failure in failed if isinstance(failure, ItemFailure)),
     )
     mentions = results.iter_mentions(db, run.id)
-    yield Table(name="mentions", columns=_by_id(Mention), rows=mentions)
+    yield Table(name="mentions", columns=_as_in_sql(record_columns(Mention)), rows=mentions)
     scores = results.iter_scores(db, run.id)
-    yield Table(name="metrics", columns=(*_by_id(MetricScore), _CURVE), rows=scores)
-
-
-def _by_id(record: type) -> Columns[Any]:
-    """Every table calls an item's id `id`, so that they join."""
-    return tuple(
-        replace(column, title="id") if column.title == "item_id" else column
-        for column in record_columns(record)
+    yield Table(
+        name="metrics", columns=(*_as_in_sql(record_columns(MetricScore)), _CURVE), rows=scores
     )
 
 
