@@ -327,11 +327,11 @@ def delete_data(place: str, settings: Settings) -> bool:
         for url in files:
             delete(url)
         return True
-    path, own = Path(place), settings.snapshot_dir.resolve()
-    names = {own: _SNAPSHOT, own / FROM_MEMORY: _HELD}.get(path.parent)
+    path, folder = Path(place), settings.snapshot_dir.resolve()
+    names = {folder: _SNAPSHOT, folder / FROM_MEMORY: _HELD}.get(path.parent)
     if names is None or not names.fullmatch(path.name) or not path.is_file():
         return False
-    for pointer in own.glob("*.source"):
+    for pointer in folder.glob("*.source"):
         if path.stem in pointer.read_text(encoding="ascii", errors="replace"):
             pointer.unlink(missing_ok=True)
     path.unlink(missing_ok=True)
