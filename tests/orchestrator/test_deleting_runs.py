@@ -10,7 +10,10 @@ from tiny_audit import make_audit
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
+from transexplain.data.snapshot import delete_data
 from transexplain.errors import ConfigurationError
+from transexplain.files import remote_files
+from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
@@ -89,6 +92,19 @@ def test_no_file_but_a_snapshot_is_deleted(call: Call, tmp_path: Path) -> None:
         connection.execute(update(runs_table).values(plan=plan))
     printed = call("db", "delete-run", run_id, "--yes")
     assert mine.exists() and snapshot.exists() and "deleted the data" not in printed
+
+
+def test_snapshots_in_an_object_store_are_deleted_below_its_folder() -> None:
+    settings = Settings(snapshot_url="memory://deleting/snapshots/")
+    kept = ("memory://deleting/snapshots/b-8/0.parquet", "memory://deleting/other/0.parquet")
+    gone = [f"memory://deleting/snapshots/a-8/{row}.parquet" for row in (0, 8)]
+    for url in (*kept, *gone):
+        remote_files.write(url, b"data")
+    assert delete_data("memory://deleting/snapshots/a-8", settings)
+    for place in ("memory://deleting/other", "memory://deleting/snapshots/../other", "s3://x/y"):
+        assert not delete_data(place, settings), place
+        assert not delete_data(place, Settings()), place
+    assert {file.url for file in remote_files.under("memory://deleting")} == set(kept)
 
 
 def test_a_run_that_goes_on_is_refused(call: Call, tmp_path: Path) -> None:
