@@ -276,8 +276,11 @@ def _delete_beside(
             opt.warn(f"kept the data {place}: {error}")
     files = [file for run in gone for file in report_files(reports, run.name, run.id)]
     for file in files:
-        file.unlink()
-        typer.echo(f"deleted {file}")
+        try:
+            file.unlink()
+            typer.echo(f"deleted {file}")
+        except OSError as error:
+            opt.warn(f"kept {file}: {error.strerror}")
 
 
 def vacuum(*, db: opt.DatabaseUrl = None) -> None:

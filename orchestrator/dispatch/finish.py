@@ -151,12 +151,10 @@ def _written(
 
 def report_files(folder: AnyPath | None, name: str, run_id: str) -> list[Path]:
     """The files of a run's report in a folder of this machine, with manifest and signatures."""
-    if not isinstance(folder, Path):
+    if not isinstance(folder, Path) or not folder.is_dir():
         return []
     stem = f"{name}-{run_id}"
     begins = (f"{stem}.", f"{stem}-redacted.", f"manifest-{stem}.", f"signature-{stem}")
-    if not folder.is_dir():
-        return []
     return sorted(file for file in folder.iterdir() if file.name.startswith(begins))
 
 

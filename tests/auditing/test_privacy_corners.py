@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from attribution_rows import rows_of_run, write_rows
 from gallery import Audit, run_audit
 from secret_texts import FAILED_SECRET, KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
+from store_samples import make_result
 from test_privacy_store import found, run
 from verified_runs import failed
 
@@ -20,8 +22,9 @@ from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
 from orchestrator.spec import load_spec
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.analysis.strategies.discover_strategies import discover, gather
-from transexplain.auditing.text_redaction import TextKey
+from transexplain.auditing.text_redaction import Nothing, TextGuard, TextKey
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.report_formats import render_html
@@ -31,6 +34,10 @@ from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
+from transexplain.types.plans import Shard
+from transexplain.types.tokens import Tokens
+
+EMPTY = ShardAggregate().to_json()
 
 pytestmark = pytest.mark.exhaustive
 
@@ -59,6 +66,23 @@ def made(folder: Path, task: str = "audit", **keys: Any) -> Audit:
     spec = secret_audit(folder, **keys)
     many(folder)
     return run_audit(spec, folder, task=task)
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_where_the_second_text_of_a_pair_begins_is_no_character(tokens: bool) -> None:
+    """With scores alone, as an evaluation has them, nothing says where."""
+    result = make_result(Shard(index=0, start=0, stop=2))
+    pairs = tuple(replace(outcome, second_at=2) for outcome in result.outcomes)
+    attributions = tuple(replace(one, second_at=2) for one in result.attributions * tokens)
+    whole = replace(result, outcomes=pairs, attributions=attributions, aggregate=EMPTY)
+    guard = TextGuard(blind=Nothing(), marked=frozenset(), name="")
+    stored = guard.storable(whole)
+    places = {0}
+    if tokens:
+        known = Tokens.of(attributions[0].features)
+        behind = [n for n, token in enumerate(known) if not token.special and token.start >= 2]
+        places = {behind[0] if behind else len(known)}
+    assert {one.second_at for one in (*stored.outcomes, *stored.attributions)} == places
 
 
 def test_strategies_of_hashed_words_are_made_of_the_same_relevance(tmp_path: Path) -> None:

@@ -294,10 +294,8 @@ def _numbered(tokens: Sequence[Token]) -> Tokens:
     )
 
 
-def _number_at(tokens: Tokens, place: int | None) -> int | None:
+def _number_at(tokens: Tokens, place: int) -> int:
     """The number of the first token that begins at a character or behind it."""
-    if place is None:
-        return None
     behind = np.flatnonzero(~tokens.special & (tokens.starts >= place))
     return int(behind[0]) if len(behind) else len(tokens)
 
@@ -495,8 +493,10 @@ class TextGuard:
     def _second_at(
         self, record: ItemOutcome | Attribution, tokens: Mapping[str, Tokens]
     ) -> int | None:
+        if record.second_at is None or isinstance(self.blind, Blanked):
+            return record.second_at
         known = tokens.get(record.item_id)
-        return record.second_at if known is None else _number_at(known, record.second_at)
+        return 0 if known is None else _number_at(known, record.second_at)
 
     def _attributions(
         self, attributions: Iterable[Attribution], tokens: Mapping[str, Tokens]
@@ -526,7 +526,8 @@ class TextGuard:
     def _mention(self, row: Mention, tokens: Mapping[str, Tokens]) -> Mention:
         entity = self.blind.entity(row.entity) if row.group in self.marked else row.entity
         surface = self.blind.surface(row.item_id, row.surface, (row.start, row.end))
-        if known := tokens.get(row.item_id):
+        known = tokens.get(row.item_id)
+        if known is not None:
             start, end = _numbers_in(known, row.start, row.end)
             return replace(row, entity=entity, surface=surface, start=start, end=end)
         return replace(row, entity=entity, surface=surface)
