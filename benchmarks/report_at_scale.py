@@ -41,7 +41,7 @@ from transexplain.store.database import Database
 from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import OF_ITEMS, shard, shard_aggregate
-from transexplain.store.shard_digests import damaged, held_rows
+from transexplain.store.shard_digests import damaged, held_digest
 
 
 def store(url: str, corpus: Corpus, pool: int, processes: int, previous: str | None = None) -> str:
@@ -97,9 +97,9 @@ def _sign(db: Database, run_id: str) -> None:
     ]
     with db.begin() as connection:
         for recorded in copies:
-            held = held_rows(connection, run_id, recorded)
+            digest = held_digest(connection, run_id, recorded)
             at = (shard.c.run_id == run_id) & (shard.c.index == recorded.index)
-            connection.execute(shard.update().where(at).values(digest=held.digest))
+            connection.execute(shard.update().where(at).values(digest=digest))
 
 
 def _settle(db: Database) -> None:

@@ -241,6 +241,6 @@ def digests_of(url: str, run_id: str) -> dict[int, str]:
     """The digests of what the tables hold."""
     with open_database(url) as db, db.read() as connection:
         return {
-            recorded.index: shard_digests.held_rows(connection, run_id, recorded).digest
+            recorded.index: shard_digests.held_digest(connection, run_id, recorded)
             for recorded in recorded_shards(db, run_id)
         }

@@ -1,16 +1,18 @@
 """Breadcrumbs: what is known after attempts that died, quarantine, and dead shards."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 from store_samples import claimable, claimed, make_result, saved, start
 
 from transexplain.store import noteworthy, results, runs, shards
+from transexplain.store.array_columns import Columns
 from transexplain.store.browsing_items import failed_page, item_record, troubled_shards
 from transexplain.store.database import Database
 from transexplain.store.leases import after_death, caution_of
 from transexplain.store.runs import Claim, ShardStatus
-from transexplain.store.shard_digests import digest_of
+from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import _ALIKE, rows_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.observer import Caution
@@ -167,13 +169,18 @@ def test_equal_ones_are_kept_with_the_first_items() -> None:
     assert kept[-1] == "elsewhere"
 
 
-def test_the_digest_of_a_shard_does_not_cover_lines_of_code() -> None:
+def test_the_digest_of_a_shard_does_not_cover_lines_of_code(db: Database) -> None:
+    dialect = db.engine.dialect
+
+    def digest(rows: Mapping[str, Columns]) -> str:
+        return digest_of(dialect, stored_of(dialect, rows), {}, ())
+
     rows = rows_of("r", failed(2))
     moved = ["moved", "moved"]
-    other = {"failure": {**rows["failure"], "traceback": moved}}
-    assert digest_of(rows, {}, ()) == digest_of(other, {}, ())
-    changed = {"failure": {**rows["failure"], "error": moved}}
-    assert digest_of(rows, {}, ()) != digest_of(changed, {}, ())
+    other = {**rows, "failure": {**rows["failure"], "traceback": moved}}
+    assert digest(rows) == digest(other)
+    changed = {**rows, "failure": {**rows["failure"], "error": moved}}
+    assert digest(rows) != digest(changed)
 
 
 def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:

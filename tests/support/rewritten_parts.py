@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import delete
 
 from transexplain.store import blocks
-from transexplain.store.array_columns import write_columns
+from transexplain.store.array_columns import StoredRows
 from transexplain.store.blocks import Block
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
@@ -30,7 +30,7 @@ def rewrite(
                 if table.name != "failure":
                     of_shard = table.c.idx.between(inside.start, inside.stop - 1)
                     connection.execute(delete(table).where(table.c.run_id == run_id, of_shard))
-                    write_columns(connection, table, rows[table.name])
+                    StoredRows.of(db.engine.dialect, table, rows[table.name]).write(connection)
 
 
 def _result(db: Database, run_id: str, index: int) -> ShardResult:

@@ -3,12 +3,13 @@
 In memory a column of N rows is a list, an array of numbers (NaN stands for NULL), or `Ragged`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain, pairwise, repeat
 from math import isnan
 from struct import Struct
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import (
@@ -198,20 +199,78 @@ def _read(kind: TypeEngine[Any], values: Sequence[Any]) -> Any:
     return list(values)
 
 
-def write_columns(connection: Connection, table: Table, columns: Columns) -> None:
-    """Insert rows of these columns, as part of the transaction; by COPY where there is COPY.
+class StoredRows(NamedTuple):
+    """Rows of a table as a database takes them and gives them back."""
 
-    Raises SQLAlchemy's errors, as an INSERT would.
+    table: Table
+    #: name -> (N,): fields of a binary COPY, each behind its length, or values of SQLite
+    columns: Mapping[str, Sequence[Any]]
+
+    @classmethod
+    def of(cls, dialect: Dialect, table: Table, columns: Columns) -> "StoredRows":
+        """The form of these columns in a database of this kind."""
+        form = _sent if dialect.name == "postgresql" else _plain
+        return cls(table, {name: form(table.c[name], some) for name, some in columns.items()})
+
+    def write(self, connection: Connection) -> None:
+        """Insert them, as part of the transaction; by COPY where there is COPY.
+
+        Raises SQLAlchemy's errors, as an INSERT would.
+        """
+        if connection.dialect.name == "postgresql":
+            _copy(connection, self.table, self.columns, self._copied(self.columns))
+        elif rows := self._rows(self.columns):
+            names = _quoted(self.columns)
+            values = ", ".join("?" * len(self.columns))
+            connection.exec_driver_sql(
+                f"INSERT INTO {self.table.name} ({names}) VALUES ({values})", rows
+            )
+
+    def content(self, dialect: Dialect, names: Sequence[str]) -> bytes:
+        """The bytes of some columns, as `stored_content` reads them."""
+        if dialect.name == "postgresql":
+            return self._copied(names)
+        return _packed(self._rows(names))
+
+    def _rows(self, names: Iterable[str]) -> list[tuple[Any, ...]]:
+        return list(zip(*(self.columns[name] for name in names), strict=True))
+
+    def _copied(self, names: Collection[str]) -> bytes:
+        """The rows of a binary COPY of these columns, without its head and its end."""
+        count = repeat(len(names).to_bytes(2, "big"))
+        fields = [self.columns[name] for name in names]
+        return b"".join(chain.from_iterable(zip(count, *fields, strict=False)))
+
+
+def stored_content(
+    connection: Connection, table: Table, names: Sequence[str], run_id: str, rows: range
+) -> bytes:
+    """The bytes of columns of a run's stored rows in the order of their key; nothing is parsed.
+
+    `rows`: of the data. Equal rows give equal bytes in databases of one kind.
     """
-    kinds = [table.c[name] for name in columns]
-    if connection.dialect.name == "postgresql":
-        _copy(connection, table, columns, [_sent(kind, columns[kind.name]) for kind in kinds])
-        return
-    rows = list(zip(*(_plain(kind, columns[kind.name]) for kind in kinds), strict=True))
-    if rows:
-        names = ", ".join(f'"{name}"' for name in columns)
-        values = ", ".join("?" * len(columns))
-        connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({values})", rows)
+    key = [column.name for column in table.primary_key.columns]
+    query = (
+        f"SELECT {_quoted(names)} FROM {table.name} WHERE run_id = {{}} "
+        f"AND idx >= {rows.start} AND idx < {rows.stop} ORDER BY {_quoted(key)}"
+    )
+    driver = raw_connection(connection)
+    if connection.dialect.name != "postgresql":
+        return _packed(driver.execute(query.format("?"), (run_id,)).fetchall())
+    from psycopg import sql
+
+    copy_out = f"COPY ({query}) TO STDOUT (FORMAT binary)"
+    with driver.cursor() as cursor, cursor.copy(sql.SQL(copy_out).format(run_id)) as copy:
+        sent = b"".join(copy)
+    return sent[len(_BEGIN) : -len(_END)]
+
+
+def _packed(rows: list[tuple[Any, ...]]) -> bytes:
+    return msgspec.msgpack.encode(rows) if rows else b""
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def bytes_of(table: Table, columns: Columns) -> int:
@@ -230,7 +289,7 @@ def _plain(column: Column[Any], values: Any) -> Sequence[Any]:
         return [None if isnan(number) else number for number in values.tolist()]
     if isinstance(kind, AnyText):
         return [None if text is None else escaped(text) for text in values]
-    return list(values)
+    return list(map(int, values)) if isinstance(kind, Boolean) else list(values)
 
 
 def _sent(column: Column[Any], values: Any) -> list[bytes]:
@@ -273,9 +332,7 @@ def _with_nulls(fields: list[bytes], missing: NDArray[np.bool_]) -> list[bytes]:
 _BEGIN, _END = b"PGCOPY\n\xff\r\n\0" + bytes(8), b"\xff\xff"
 
 
-def _copy(
-    connection: Connection, table: Table, names: Iterable[str], fields: Sequence[list[bytes]]
-) -> None:
+def _copy(connection: Connection, table: Table, names: Iterable[str], rows: bytes) -> None:
     """Binary COPY straight into the table, whose earlier rows of the shard are deleted before.
 
     Its bytes are made here, column by column: psycopg makes those of an array number by number,
@@ -284,16 +341,14 @@ def _copy(
     import psycopg
     from psycopg import sql
 
-    if not fields[0]:
+    if not rows:
         return
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         sql.Identifier(table.name), sql.SQL(", ").join(map(sql.Identifier, names))
     )
-    count = repeat(len(fields).to_bytes(2, "big"))
-    rows = chain.from_iterable(zip(count, *fields, strict=False))
     try:
         with raw_connection(connection).cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(b"".join((_BEGIN, *rows, _END)))
+            copy.write(b"".join((_BEGIN, rows, _END)))
     except psycopg.Error as error:
         # COPY bypasses SQLAlchemy; callers know only SQLAlchemy's errors
         raise exc.DBAPIError.instance(

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -365,12 +366,25 @@ def _sqlite_transactions(engine: Engine, foreign_keys: bool) -> None:
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
-        connection.execute("PRAGMA journal_mode = WAL")
+        _write_ahead(connection)
         # a power cut may lose the last commits but corrupts nothing: leases redo the work
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
 
     _begin_ourselves(engine)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Set the journal of a file, for which SQLite waits for nobody, whatever its timeout."""
+    last = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                raise
+            time.sleep(0.05)
 
 
 def _begin_ourselves(engine: Engine) -> None:

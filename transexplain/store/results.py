@@ -12,7 +12,7 @@ from transexplain.environment import saved_here
 from transexplain.errors import FencedError, TransExplainError
 from transexplain.files import remote_files
 from transexplain.store import sink_files
-from transexplain.store.array_columns import Columns, write_columns
+from transexplain.store.array_columns import Columns
 from transexplain.store.columns import pack_json
 from transexplain.store.database import Database, plan_for_any_run
 from transexplain.store.noteworthy import places_of
@@ -35,7 +35,7 @@ from transexplain.store.run_totals import (
 )
 from transexplain.store.runs import Claim, require
 from transexplain.store.schema import OF_ITEMS, result_file, shard, shard_aggregate
-from transexplain.store.shard_digests import digest_of
+from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import rows_of
 from transexplain.store.shard_summary import summary_of
 from transexplain.store.shards import held
@@ -122,6 +122,7 @@ def _fenced(claim: Claim) -> FencedError:
 
 
 def _commit(db: Database, claim: Claim, result: ShardResult, saved: _Saved) -> None:
+    stored = stored_of(db.engine.dialect, saved.rows)
     done = held(claim).values(
         state="done",
         lease_until=None,
@@ -129,7 +130,7 @@ def _commit(db: Database, claim: Claim, result: ShardResult, saved: _Saved) -> N
         seconds=float(result.seconds),
         explained=len(result.outcomes),
         failed=len(result.failures),
-        digest=digest_of(saved.rows, saved.totals, saved.files),
+        digest=digest_of(db.engine.dialect, stored, saved.totals, saved.files),
         environment=saved_here(result.steps, result.device),
     )
     with db.begin() as connection:
@@ -139,9 +140,8 @@ def _commit(db: Database, claim: Claim, result: ShardResult, saved: _Saved) -> N
         plan_for_any_run(connection)
         if claim.token > 1:  # the first claim of a shard finds nothing
             _forget(connection, claim)
-        for table in OF_ITEMS:
-            if table.name in saved.rows:
-                write_columns(connection, table, saved.rows[table.name])
+        for rows in stored:
+            rows.write(connection)
         if saved.files:
             connection.execute(insert(result_file), list(saved.files))
         packed = {name: type_coerce(value, LargeBinary) for name, value in saved.totals.items()}

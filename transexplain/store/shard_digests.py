@@ -8,14 +8,29 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-from sqlalchemy import Connection, LargeBinary, func, or_, select, type_coerce, update
+from sqlalchemy import (
+    Connection,
+    Dialect,
+    LargeBinary,
+    Table,
+    func,
+    or_,
+    select,
+    type_coerce,
+    update,
+)
 
 from transexplain.errors import DamagedRowError
 from transexplain.store import shard_blocks, sink_files
-from transexplain.store.array_columns import Columns, Ragged, read_columns, selected
+from transexplain.store.array_columns import (
+    Columns,
+    StoredRows,
+    read_columns,
+    selected,
+    stored_content,
+)
 from transexplain.store.columns import json_of
 from transexplain.store.database import Database, plan_for_any_run
 from transexplain.store.noteworthy import RecordedShard, recorded_shards
@@ -33,7 +48,7 @@ _ROWS = 4096  #: of the data whose results are in memory together
 _NAMED = 3  #: shards that an error names
 #: what a digest leaves out: the run, lines of code, which differ between versions, and what says
 #: which attempt wrote a file
-_NOT_COVERED = ("run_id", "traceback", "token", "name")
+_NOT_COVERED = frozenset({"run_id", "traceback", "token", "name"})
 _TOTALS = ("payload", "summary")
 
 
@@ -51,53 +66,51 @@ class DamagedShard:
         return f"shard {self.index} (rows {self.start} to {self.stop - 1}): {self.what}"
 
 
-class HeldRows(NamedTuple):
-    """What the tables hold of one shard."""
-
-    rows: Mapping[str, Columns]  #: by the tables of items
-    totals: Mapping[str, bytes]  #: columns of `shard_aggregate`; empty: there is no row
-    files: Sequence[Mapping[str, Any]]
-
-    @property
-    def digest(self) -> str:
-        """Of all of them."""
-        return digest_of(self.rows, self.totals, self.files)
+def stored_of(dialect: Dialect, rows: Mapping[str, Columns]) -> list[StoredRows]:
+    """The rows of a shard by the tables of items, as a database of this kind takes them."""
+    return [
+        StoredRows.of(dialect, table, rows[table.name]) for table in OF_ITEMS if table.name in rows
+    ]
 
 
 def digest_of(
-    rows: Mapping[str, Columns], totals: Mapping[str, bytes], files: Sequence[Mapping[str, Any]]
+    dialect: Dialect,
+    stored: Iterable[StoredRows],
+    totals: Mapping[str, bytes],
+    files: Sequence[Mapping[str, Any]],
 ) -> str:
-    """The digest of the rows of a shard.
+    """The digest of the rows of a shard, which databases of one kind agree on.
 
     Args:
-        rows: the columns of each table of items, rows in the order of their key; a table without
-            rows may be left out.
+        dialect: of the database.
+        stored: rows of each table of items in the order of their key, as `stored_of`.
         totals: columns of `shard_aggregate`, packed as they are stored.
         files: rows of `result_file`.
     """
+    content = {some.table.name: some.content(dialect, _covered(some.table)) for some in stored}
+    return _digest(content, totals, files)
+
+
+def _covered(table: Table) -> list[str]:
+    return sorted({column.name for column in table.c} - _NOT_COVERED)
+
+
+def _digest(
+    content: Mapping[str, bytes],
+    totals: Mapping[str, bytes],
+    files: Sequence[Mapping[str, Any]],
+) -> str:
     sha256 = hashlib.sha256()
     for table in OF_ITEMS:
-        columns = rows.get(table.name, {"idx": ()})
-        if not len(columns["idx"]):
-            continue
-        for name in sorted(columns):
-            if name not in _NOT_COVERED:
-                sha256.update(f"{table.name}.{name}\n".encode())
-                sha256.update(_bytes_of(columns[name]))
+        rows = content.get(table.name, b"")
+        sha256.update(f"{table.name} {len(rows)}\n".encode())
+        sha256.update(rows)
     for file in files:
         covered = {name: file[name] for name in sorted(file) if name not in _NOT_COVERED}
         sha256.update(json.dumps(covered).encode())
     for name in _TOTALS:
         sha256.update(totals.get(name, b""))
     return sha256.hexdigest()
-
-
-def _bytes_of(column: Any) -> bytes:
-    if isinstance(column, Ragged):
-        return column.counts.astype("<i8").tobytes() + _bytes_of(column.values)
-    if isinstance(column, np.ndarray):
-        return column.astype(column.dtype.newbyteorder("<")).tobytes()
-    return json.dumps(list(column)).encode()
 
 
 def damaged(
@@ -182,17 +195,28 @@ def write_file_again(db: Database, run_id: str, index: int) -> None:
     """
     [recorded] = recorded_shards(db, run_id, [index])
     with db.read() as connection:
-        rows = held_rows(connection, run_id, recorded)
+        content, totals, _ = _held(connection, run_id, recorded)
+        rows = {table.name: _rows_of(connection, table, run_id, recorded) for table in OF_ITEMS}
     [before] = sink_files.files_of(db, run_id, index)
     folder = before.url.rpartition("/")[0]
-    file = sink_files.upload(folder, index, before.token, rows.rows)
-    digest = digest_of(rows.rows, rows.totals, [file])
+    file = sink_files.upload(folder, index, before.token, rows)
+    digest = _digest(content, totals, [file])
     same = [shard.c[name] == getattr(recorded, name) for name in ("index", "state", "digest")]
     unchanged = update(shard).where(shard.c.run_id == run_id, *same)
     at = (result_file.c.run_id == run_id, result_file.c.shard == index)
     with db.begin() as connection:
         if connection.execute(unchanged.values(digest=digest)).rowcount:
             connection.execute(update(result_file).where(*at).values(file))
+
+
+def _rows_of(connection: Connection, table: Table, run_id: str, recorded: RecordedShard) -> Columns:
+    query = (
+        select(*selected(table.c, connection.dialect))
+        .where(table.c.run_id == run_id, table.c.idx >= recorded.start)
+        .where(table.c.idx < recorded.stop)
+        .order_by(*table.primary_key.columns)
+    )
+    return read_columns(list(table.c), connection.execute(query).all())
 
 
 def _gaps(db: Database, run_id: str, known: Sequence[RecordedShard]) -> Iterator[DamagedShard]:
@@ -252,24 +276,42 @@ def _damage(recorded: RecordedShard, what: str) -> DamagedShard:
 
 
 def _fault_of(connection: Connection, run_id: str, recorded: RecordedShard) -> str:
-    try:
-        held = held_rows(connection, run_id, recorded)
-    except ValueError as error:
-        return f"is damaged: {error}"
-    return _fault(recorded, held)
+    """What is wrong with the rows of a shard; "": nothing."""
+    if recorded.digest is None and recorded.state == "done":
+        return "its digest is not there"
+    content, totals, files = _held(connection, run_id, recorded)
+    if recorded.digest is None:
+        there = any((*content.values(), totals, files))
+        return "it holds results, and none were saved" if there else ""
+    digest = _digest(content, totals, files)
+    if recorded.state == "done":
+        counts = _counts(connection, run_id, recorded)
+        if counts != (recorded.explained, recorded.failed):
+            return (
+                f"holds {counts[0]} explained and {counts[1]} failed items, it was saved with "
+                f"{recorded.explained} and {recorded.failed}"
+            )
+    if digest == recorded.digest:
+        return ""
+    return f"is not what was saved (sha256 {digest[:12]}, saved {recorded.digest[:12]})"
 
 
-def held_rows(connection: Connection, run_id: str, recorded: RecordedShard) -> HeldRows:
-    """The rows of a shard; raises ValueError where one cannot be read."""
+def held_digest(connection: Connection, run_id: str, recorded: RecordedShard) -> str:
+    """The digest of what the tables hold of a shard."""
+    return _digest(*_held(connection, run_id, recorded))
+
+
+_Held = tuple[Mapping[str, bytes], Mapping[str, bytes], Sequence[Mapping[str, Any]]]
+
+
+def _held(connection: Connection, run_id: str, recorded: RecordedShard) -> _Held:
+    """What the tables hold of a shard: content of those of items, totals, rows of files."""
     plan_for_any_run(connection)
-    rows = {}
-    for table in OF_ITEMS:
-        inside = (table.c.idx >= recorded.start) & (table.c.idx < recorded.stop)
-        query = select(*selected(table.c, connection.dialect)).where(
-            table.c.run_id == run_id, inside
-        )
-        found = connection.execute(query.order_by(*table.primary_key.columns)).all()
-        rows[table.name] = read_columns(list(table.c), found)
+    rows = range(recorded.start, recorded.stop)
+    content = {
+        table.name: stored_content(connection, table, _covered(table), run_id, rows)
+        for table in OF_ITEMS
+    }
     packed = [type_coerce(shard_aggregate.c[name], LargeBinary).label(name) for name in _TOTALS]
     files, totals = (
         connection.execute(
@@ -279,23 +321,15 @@ def held_rows(connection: Connection, run_id: str, recorded: RecordedShard) -> H
         .all()
         for table, columns in ((result_file, list(result_file.c)), (shard_aggregate, packed))
     )
-    return HeldRows(rows, dict(totals[0]) if totals else {}, [dict(file) for file in files])
+    return content, dict(totals[0]) if totals else {}, [dict(file) for file in files]
 
 
-def _fault(recorded: RecordedShard, held: HeldRows) -> str:
-    """What is wrong with the rows of a shard; "": nothing."""
-    counts = tuple(len(held.rows[name]["idx"]) for name in ("item", "failure"))
-    if recorded.state != "done" and not any((*counts, held.totals, held.files)):
-        return ""
-    if recorded.digest is None:
-        done = recorded.state == "done"
-        return "its digest is not there" if done else "it holds results, and none were saved"
-    if recorded.state == "done" and counts != (recorded.explained, recorded.failed):
-        return (
-            f"holds {counts[0]} explained and {counts[1]} failed items, it was saved with "
-            f"{recorded.explained} and {recorded.failed}"
-        )
-    digest = held.digest
-    if digest == recorded.digest:
-        return ""
-    return f"is not what was saved (sha256 {digest[:12]}, saved {recorded.digest[:12]})"
+def _counts(connection: Connection, run_id: str, recorded: RecordedShard) -> tuple[int, ...]:
+    """Items that the tables hold of a shard: explained, failed."""
+    counts = (
+        select(func.count())
+        .where(table.c.run_id == run_id, table.c.idx.between(recorded.start, recorded.stop - 1))
+        .scalar_subquery()
+        for table in (item, failure)
+    )
+    return tuple(connection.execute(select(*counts)).one())
