@@ -11,7 +11,6 @@ from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import auc, precision_recall_curve
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
@@ -163,6 +162,8 @@ def rationale_auprc(case: Case) -> Scored:
         return unmeasured(reason)
     if truth.all():
         return unmeasured("every token is marked: any order is right")
+    from sklearn.metrics import auc, precision_recall_curve  # a second to import
+
     precision, recall, _ = precision_recall_curve(truth, case.relevance)
     return Scored(value=float(auc(recall, precision)))
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.metrics import average_precision_score, jaccard_score
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
@@ -52,6 +51,8 @@ def segmentation_ap(
     if isinstance(drawn, Scored):
         return drawn
     relevance, truth = drawn
+    from sklearn.metrics import average_precision_score
+
     return Scored(value=float(average_precision_score(truth, relevance)))
 
 
@@ -69,6 +70,8 @@ def segmentation_miou(
     relevance, truth = drawn
     # counting bytes is three times as fast as counting booleans
     sides = truth.astype(np.int8), _above(relevance).astype(np.int8)
+    from sklearn.metrics import jaccard_score
+
     return Scored(value=float(jaccard_score(*sides, average="macro")))
 
 
@@ -91,6 +94,8 @@ def segmentation_map(
         return Scored(value=0.5)
     marked = (relevance - low) / width
     sides = np.concatenate([1 - marked, marked])
+    from sklearn.metrics import average_precision_score
+
     return Scored(value=float(average_precision_score(np.concatenate([~truth, truth]), sides)))
 
 
