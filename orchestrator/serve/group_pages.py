@@ -10,14 +10,12 @@ import numpy as np
 from markupsafe import Markup
 
 from orchestrator.serve.drawn_pages import LinePoint, line_drawing
+from orchestrator.serve.gathered_totals import GatheredTotals
 from orchestrator.serve.links import link
 from orchestrator.serve.page_request import NotThereError, PageContent, PageRequest
 from orchestrator.serve.run_pages import axis_of
-from transexplain.analysis.groups.class_totals import part_totals
-from transexplain.analysis.groups.exact_totals import UNITS
 from transexplain.reports.heatmap import data_uri, tile
 from transexplain.store import browsing, browsing_items
-from transexplain.store.gathered_totals import GatheredTotals
 from transexplain.types.items import ItemOutcome, Mention
 
 _ROWS = 200
@@ -187,7 +185,7 @@ def one_class(request: PageRequest) -> PageContent:
     totals, counts = None, None
     if request.readable:
         totals = request.counts.totals(db, run, request.time_left)
-        counts = Counter(totals.predictions)
+        counts = totals.predictions
     positions = [] if totals is None else _positions(totals, words, request.facts.targets, name)
     heatmaps = [] if totals is None else _heatmaps(totals, name)
     return PageContent(
@@ -226,7 +224,7 @@ def _positions(
                 "positions": part.positions,
                 "texts": part.texts,
             }
-            for part in part_totals(totals.positions(target, name))
+            for part in totals.positions(target, name)
         ]
         if rows:
             kept.append({"target": target, "parts": rows})
@@ -247,12 +245,11 @@ def _heatmaps(totals: GatheredTotals, name: str) -> list[dict[str, Any]]:
     """The mean heatmap of the pictures, by target and size."""
     return [
         {
-            "target": target,
-            "pictures": count,
-            "grid": (np.array(cells, dtype=np.float64) / (UNITS * count)).reshape(shape).tolist(),
+            "target": heatmap.target,
+            "pictures": heatmap.count,
+            "grid": heatmap.relevance.tolist(),
         }
-        for target, shape, count, cells in totals.heatmaps(name)
-        if count
+        for heatmap in totals.heatmaps(name)
     ]
 
 

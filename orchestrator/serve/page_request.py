@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from orchestrator.monitoring.probes import BrokerQueues
+from orchestrator.serve.gathered_totals import GatheredTotals
 from orchestrator.serve.links import RefusedError, link, name_of
 from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.store import browsing
 from transexplain.store.browsing import ListedRun, PlanFacts
 from transexplain.store.database import Database
-from transexplain.store.gathered_totals import GatheredTotals
 from transexplain.store.ranked_items import ItemSearch, Ranking
 from transexplain.types.items import ItemOutcome
 

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from local_audits import aggregate_of, prepared_tiny, shard_results
 
 from orchestrator.plan import PreparedAudit
 from transexplain.analysis.groups.prediction_powered import ExactSample
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing import shard_controls
 from transexplain.types.scores import ExactPlan, MethodSpec
 
@@ -103,3 +105,15 @@ def test_a_failure_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lost = {one.item_id for one in whole.agreements} - {one.item_id for one in found.agreements}
     assert len(lost) == 1
     assert not lost & {one.item_id for one in found.mentions}
+
+
+def test_numbers_that_no_total_holds_fail_their_items(tmp_path: Path) -> None:
+    prepared = prepared_tiny(tmp_path, "model.dtype=float64", "groups.check=0")
+    before = shard_results(prepared)[0]
+    with torch.no_grad():
+        prepared.model.module.classifier.weight *= 1e20
+    [result] = shard_results(prepared)
+    assert not result.outcomes and not result.attributions and not result.mentions
+    kinds = [failure.kind for failure in result.failures if failure.kind == "not-finite"]
+    assert len(kinds) == len(before.outcomes)
+    assert ShardAggregate.from_json(result.aggregate).items == 0

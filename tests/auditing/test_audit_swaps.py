@@ -300,7 +300,8 @@ def test_one_group_is_enough(tmp_path: Path) -> None:
 def test_without_samples_or_mentions_there_are_no_ablations(tmp_path: Path) -> None:
     prepared = prepared_tiny(tmp_path, "groups.check=0")
     assert prepared.plan.check is None
-    assert checked_of(prepared).to_json() == ControlResults().to_json()
+    checked = checked_of(prepared)
+    assert checked.ablations == checked.observations == checked.candidates == []
     nobody = prepare_texts(tmp_path, ["a e", "e e"])
     assert nobody.plan.check is None
     assert ablations_of(checked_of(nobody).ablations) is None

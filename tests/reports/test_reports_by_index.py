@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from report_samples import CLASSES, biased_run, explained_text, image_run, stored_run
 
-from transexplain.analysis.groups.class_totals import SeenTotals
+from transexplain.analysis.groups.shard_aggregate import SeenTotals
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections import item_fates
 from transexplain.reports.survey import SHARE, Survey, survey

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from entity_samples import totals_of
+from entity_samples import randomised, totals_of
 from evaluation_samples import plan_of, scores, stored
 from gallery import Gallery
 from report_samples import ANNS, BOBS, Visible, biased_run, explained_text, stored_run
 
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.mention_ablation import MentionAblation
-from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports import EVALUATION_REPORTS, REPORTS
 from transexplain.reports.evaluation import tabulate
@@ -152,7 +151,7 @@ def mentioned(gap: float) -> EntityTotals:
 
 
 def summary(db: Database, gap: float = 0.0, **changes: object) -> Summary:
-    control = RandomisedTotals(items=12, real=mentioned(0.5), draws=[mentioned(gap)])
+    control = randomised(mentioned(0.5), [mentioned(gap)], items=12)
     checked = ControlResults(ablations=ablations(), randomised=control)
     return summarise(db, biased_run(db, **({"checked": checked, "planted": 0.5} | changes)))
 

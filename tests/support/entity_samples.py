@@ -12,6 +12,7 @@ from transexplain.analysis.groups.group_verdicts import (
     VerdictEvidence,
     group_verdicts,
 )
+from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.types.items import Mention
 
 POSITIVE = Stratum("predicted", "positive")
@@ -46,3 +47,15 @@ def verdict_of(**evidence: Any) -> GroupVerdict:
     plain: dict[str, Any] = {"counterfactuals": (), "outcomes": (), "relevance": (), "found": {}}
     [verdict] = group_verdicts(VerdictEvidence(**(plain | evidence)), references_of("B", "AB"))
     return verdict
+
+
+def randomised(
+    real: EntityTotals, draws: Sequence[EntityTotals] = (), items: int = 0, failed: int = 0
+) -> RandomisedTotals:
+    """The totals of both models over so many sampled items."""
+    totals = RandomisedTotals()
+    totals.count(items, failed)
+    totals.real.merge(real)
+    for number, draw in enumerate(draws):
+        totals.of_draw(number).merge(draw)
+    return totals

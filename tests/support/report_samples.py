@@ -180,7 +180,9 @@ def stored_run(
         assert claim is not None
         made = _shard_result(shard, explained, failures, groups, sensitivity)
         if shard.index == 0 and checked is not None:
-            made = replace(made, aggregate={**made.aggregate, "checked": checked.to_json()})
+            total = ShardAggregate.from_json(made.aggregate)
+            total.checked.merge(checked)
+            made = replace(made, aggregate=total.to_json())
         if shard.index == 0:
             made = replace(made, scores=tuple(scores))
         results.save(db, claim, made)

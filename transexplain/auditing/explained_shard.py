@@ -8,6 +8,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from transexplain.analysis.groups.entity_finder import TOGETHER
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.shard_mentions import MentionCounter
@@ -20,6 +22,7 @@ from transexplain.explaining.staged_items import StagedItems
 from transexplain.interpreter import few_collections
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.store.exact_sums import LARGEST
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome, Mention
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
 from transexplain.types.plans import AT_POSITIONS, AuditPlan, Shard, ShardResult
@@ -188,8 +191,9 @@ class _Gathered:
 
     def _take_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for done in self._mention_counter.read(waiting) if self._mention_counter else waiting:
-            self._take(done)
+        read = self._mention_counter.read(waiting) if self._mention_counter else waiting
+        for done in read:
+            self._take(done if _can_be_summed(done) else _too_large(done))
 
     def _take(self, done: Explained) -> None:
         if done.failure is not None:
@@ -210,6 +214,28 @@ class _Gathered:
             self.mentions += mentions
             if self.checks is not None:
                 self.checks.consider(done, matches, bool(mentions))
+
+
+def _can_be_summed(done: Explained) -> bool:
+    """Whether totals can hold the numbers of an item."""
+    return all(
+        abs(attribution.logit) < LARGEST and np.abs(attribution.relevance).max(initial=0) < LARGEST
+        for attribution in done.attributions
+    )
+
+
+def _too_large(done: Explained) -> Explained:
+    assert done.outcome is not None  # otherwise it has no attributions
+    return Explained(
+        item=done.item,
+        failure=ItemFailure(
+            item_id=done.outcome.item_id,
+            index=done.outcome.index,
+            kind="not-finite",
+            message=f"item {done.outcome.item_id!r}: its logit or a relevance is {LARGEST:.0e} or "
+            "beyond; look at the model's weights, or use another method",
+        ),
+    )
 
 
 def evaluate_shard(

@@ -1,6 +1,7 @@
 """Swaps mentions in a sample of texts, and measures the answers to the changed texts."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES, Observation
-from transexplain.analysis.groups.exact_totals import Counts
 from transexplain.analysis.groups.group_cells import compared_with
 from transexplain.analysis.groups.lexicon import Partners
 from transexplain.analysis.groups.mention_ablation import MentionAblation
@@ -81,7 +81,7 @@ class SwapCheck(_Answering):
         self._partners = Partners(plan.pairs, folded=plan.matching.match == "folded")
         self._swapped: list[_ChangedItem] = []
         self._own: list[Observation] = []
-        self.unpaired: Counts[str] = Counts()  #: see `ControlResults`
+        self.unpaired: Counter[str] = Counter()  #: see `ControlResults`
 
     def wants(self, item: Item, match: Match) -> bool:
         """Return whether the item is sampled for its mention `match`.
@@ -150,7 +150,7 @@ class SwapCheck(_Answering):
         homes = self._homes(filter(None, partners.values()), group)
         paired = all(lexicon.is_name(name) for name in names) and any(partners.values())
         if not homes or not paired:
-            self.unpaired.add(group)
+            self.unpaired[group] += 1
             return
         edits = [
             (place.start, place.end, word) for place, word in partners.items() if word is not None
@@ -168,7 +168,7 @@ class SwapCheck(_Answering):
                 for drawn in self._sets(groups, count, list(names), of_name, random)
             ]
         if not any(swap.group != group for swap in swapped):
-            self.unpaired.add(group)
+            self.unpaired[group] += 1
             return
         entity = next(iter(names), match.entity)
         self._own.append(self._answered(done, done, group, entity, own=True))

@@ -109,15 +109,15 @@ class RandomisedModelCheck:
         try:
             model = randomised_model(self._model, self._seed, draw)
         except (EngineError, RuntimeError, TypeError):  # a module that cannot be copied
-            randomised_totals.failed += len(sampled)
+            randomised_totals.count(0, len(sampled))
             return
         again = explained_pairs(model, self._request, sampled, observer, alone)
         real, random = ShardAggregate(), ShardAggregate()
         for (done, _), pairs in zip(sampled, again, strict=True):
             if len(pairs) < len(done.attributions) or not pairs:
-                randomised_totals.failed += 1
+                randomised_totals.count(0, 1)
                 continue
-            randomised_totals.items += 1
+            randomised_totals.count(1, 0)
             self._mention_counter.of(done, real)
             self._mention_counter.of(with_attributions(done, pairs), random)
         randomised_totals.real.merge(real.entities)
@@ -269,7 +269,7 @@ class ShardControls:
         control_results.ablations += self._ablations.compared(list(islice(ends, len(without))))
         if self._swaps is not None:
             control_results.observations += self._swaps.observations(list(islice(ends, len(other))))
-            control_results.unpaired.merge(self._swaps.unpaired)
+            control_results.unpaired.update(self._swaps.unpaired)
         if self._candidates is not None:
             control_results.candidates += self._candidates.observations(
                 list(islice(ends, len(tried)))

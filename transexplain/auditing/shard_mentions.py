@@ -146,7 +146,7 @@ class MentionCounter:
     def _count_spellings(self, mentions: Sequence[Mention], aggregate: ShardAggregate) -> None:
         for mention in mentions:
             if mention.group in self._listed:
-                aggregate.spellings.add((mention.group, mention.entity, mention.surface))
+                aggregate.add_spelling(mention.group, mention.entity, mention.surface)
 
     def _text_of(self, done: Explained) -> tuple[str | None, int | None]:
         """The item's text, and where the second text of a pair begins in it.

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from transexplain.analysis.groups.entity_finder import is_whole
-from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import secret
@@ -330,8 +329,6 @@ def _words_once(text: str | None, tokens: Sequence[Token]) -> Iterator[str | Non
 
 
 Rename = Callable[[str], str]
-#: keys of a record that name a group, and the key beside it that names an entity of it
-_NAMED = (("group", "entity"), ("other", "replacement"))
 
 
 def without_texts(
@@ -352,29 +349,14 @@ def without_texts(
         marked: groups whose entities' names come from the data.
         rename: what becomes of such a name.
     """
-    counted = ShardAggregate()
+    stored, counted = ShardAggregate.from_json(aggregate), ShardAggregate()
     texts = [row for row in attributions if not isinstance(row.features, PatchGrid)]
     if texts and outcomes:
         counted.add(outcomes[0], texts)
-    content = {**aggregate, "words": counted.to_json()["words"]}
-    if not marked:
-        return content
-    renamed: dict[str, Any] = _renamed(content, marked, rename)
-    return renamed
-
-
-def _renamed(value: Any, marked: Collection[str], rename: Rename) -> Any:
-    if isinstance(value, list):
-        return [_renamed(entry, marked, rename) for entry in value]
-    if not isinstance(value, Mapping):
-        return value
-    if "clusters" in value:
-        return EntityTotals.from_json(value).renamed(marked, rename).to_json()
-    changed = {key: _renamed(entry, marked, rename) for key, entry in value.items()}
-    for group, entity in _NAMED:
-        if changed.get(group) in marked and entity in changed:
-            changed[entity] = rename(changed[entity])
-    return changed
+    stored.take_words(counted)
+    if marked:
+        stored.rename_entities(marked, rename)
+    return stored.to_json()
 
 
 REDACTION_FAILED = "redaction-failed"

@@ -4,8 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from transexplain.analysis.groups.class_totals import SeenTotals
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import SeenTotals, ShardAggregate
 from transexplain.store import noteworthy
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun

@@ -1,8 +1,13 @@
 """Records of group statistics: one comparison, its verdict, and its robustness."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+import msgspec
+
+#: in rows that are read from JSON; NaN is in no interval
+Finite = Annotated[float, msgspec.Meta(ge=-1.7976931348623157e308, le=1.7976931348623157e308)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
 #: *suppressed*: not compared, for too few entities unless the reason says otherwise
 Decision = Literal["difference", "equivalent", "inconclusive", "suppressed"]
 #: of a row; *reference*: what the others are compared with

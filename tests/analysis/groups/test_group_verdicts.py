@@ -174,7 +174,7 @@ def test_opposite_effects_in_strata_change_predictions() -> None:
 
 def test_opposite_rates_in_strata_differ() -> None:
     totals = counted(("A", ">invited", 300), ("B", ">rejected", 300), slice_="office")
-    totals.merge(counted(("A", ">rejected", 300), ("B", ">invited", 300), slice_="shop"))
+    counted(("A", ">rejected", 300), ("B", ">invited", 300), slice_="shop", totals=totals)
     verdict = judged(swapped(0.0), totals)
     assert verdict.outcome == "differ" and verdict.rates is not None
     assert verdict.rates.stratum in ("office", "shop")
@@ -184,7 +184,7 @@ def test_strata_have_the_weights_of_mantel_and_haenszel() -> None:
     """Nearly all of the second stratum is of one side, so that it says little of a difference."""
     totals = counted(*((x, f">{p}", 500) for x in "AB" for p in CLASSES), slice_="office")
     shop = (("A", ">invited", 1710), ("A", ">rejected", 190), ("B", ">invited", 14))
-    totals.merge(counted(*shop, ("B", ">rejected", 6), slice_="shop"))
+    counted(*shop, ("B", ">rejected", 6), slice_="shop", totals=totals)
     verdict = judged(swapped(0.0), totals)
     assert verdict.outcome == "differ" and verdict.rates.stratum == ""
     assert "difference is between" in " ".join(verdict.notes)
@@ -193,7 +193,7 @@ def test_strata_have_the_weights_of_mantel_and_haenszel() -> None:
 def test_a_doubtful_stratum_keeps_the_outcome_open() -> None:
     totals = counted(*((x, f">{p}", 2000) for x in "AB" for p in CLASSES), slice_="office")
     shop = (("A", ">invited", 38), ("A", ">rejected", 22), ("B", ">invited", 24))
-    totals.merge(counted(*shop, ("B", ">rejected", 36), slice_="shop"))
+    counted(*shop, ("B", ">rejected", 36), slice_="shop", totals=totals)
     assert judged(swapped(0.0), totals).outcome == "open"
 
 

@@ -2,15 +2,15 @@
 
 import json
 import random
+from collections import Counter
 
 import pytest
-from entity_samples import totals_of
+from entity_samples import randomised, totals_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_totals import EntityTotals
-from transexplain.analysis.groups.exact_totals import Counts
 from transexplain.analysis.groups.group_table import Rules
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
 from transexplain.analysis.groups.mention_ablation import MentionAblation
@@ -20,7 +20,7 @@ from transexplain.analysis.groups.prediction_powered import (
     PairedMentions,
 )
 from transexplain.analysis.groups.randomised_control import RandomisedTotals, randomised_control
-from transexplain.analysis.groups.shard_aggregate import ControlResults
+from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 
 
 def drawn(gap: float, seed: int = 1, size: int = 12) -> dict[str, list[float]]:
@@ -29,9 +29,7 @@ def drawn(gap: float, seed: int = 1, size: int = 12) -> dict[str, list[float]]:
 
 
 def control(real: float, unlearnt: float) -> RandomisedTotals:
-    return RandomisedTotals(
-        items=24, real=totals_of(drawn(real)), draws=[totals_of(drawn(unlearnt, 2))]
-    )
+    return randomised(totals_of(drawn(real)), [totals_of(drawn(unlearnt, 2))], items=24)
 
 
 def test_a_learnt_difference_does_not_survive() -> None:
@@ -60,7 +58,7 @@ def test_a_sure_but_tiny_difference_is_no_material_part() -> None:
             {n: [draw.gauss(at, 0.002) for _ in range(12)] for n, at in (("A", size), ("B", 0.0))}
         )
 
-    totals = RandomisedTotals(items=24, real=gap(1.0, 1), draws=[gap(0.02, 2)])
+    totals = randomised(gap(1.0, 1), [gap(0.02, 2)], items=24)
     found = randomised_control(totals, Rules(reference="B", practical=0.001))
     [row] = found.rows
     assert row.randomised.share_interval[0] > 0.0  # beyond chance, and a fiftieth
@@ -79,8 +77,8 @@ def test_draws_that_disagree_say_nothing() -> None:
     agree = [totals_of(halves(0.8, seed)) for seed in (0, 1, 2)]
     apart = [totals_of(halves(gap, seed)) for seed, gap in enumerate((2.0, 0.8, -0.4))]
     rules = Rules(reference="B")
-    one = randomised_control(RandomisedTotals(items=24, real=real, draws=agree), rules)
-    other = randomised_control(RandomisedTotals(items=24, real=real, draws=apart), rules)
+    one = randomised_control(randomised(real, agree, items=24), rules)
+    other = randomised_control(randomised(real, apart, items=24), rules)
     assert one is not None and other is not None and one.draws == other.draws == 3
     assert one.rows[0].shown(1.0) == "material"
     assert other.rows[0].ratio == pytest.approx(one.rows[0].ratio, abs=0.3)
@@ -97,13 +95,11 @@ def halves(gap: float, number: int) -> dict[str, dict[str, list[float]]]:
 
 
 def test_too_few_entities_and_no_items() -> None:
-    few = RandomisedTotals(
-        items=6, real=totals_of(drawn(1, size=3)), draws=[totals_of(drawn(1, size=3))]
-    )
+    few = randomised(totals_of(drawn(1, size=3)), [totals_of(drawn(1, size=3))], items=6)
     found = randomised_control(few, Rules())
     assert found is not None and (found.rows, found.differences) == ((), 0)
     assert randomised_control(RandomisedTotals(), Rules()) is None
-    lost = randomised_control(RandomisedTotals(failed=3), Rules())
+    lost = randomised_control(randomised(EntityTotals(), failed=3), Rules())
     assert lost is not None and (lost.items, lost.failed, lost.rows) == (0, 3, ())
 
 
@@ -117,7 +113,7 @@ def sample(number: int, values: list[float]) -> ExactSample:
     of = {"item_id": f"{number}", "target": "t", "class_name": "c"}
     rows = [
         MethodAgreement(
-            **of, correlation=value if value > 0 else None, error=None, cheap=value, exact=1
+            **of, correlation=value if value > 0 else None, error=None, cheap=value, exact=1.0
         )
         for value in values
     ]
@@ -132,13 +128,13 @@ def part(
     regions = [HiddenRegion(document="d", place=number, group="A", entity="x", log_odds=(0.5,))]
     found = ControlResults(
         regions=regions,
-        unpaired=Counts({"A": number}),
-        exact=sample(number, values) if number % 2 else None,
-        randomised=RandomisedTotals(
+        unpaired=Counter({"A": number}),
+        exact=sample(number, values),
+        randomised=randomised(
+            totals_of({"A": values}),
+            [totals_of({"A": [scale * v for v in values]}) for scale in (-1.0, 2.0, 0.5)],
             items=len(values),
             failed=number,
-            real=totals_of({"A": values}),
-            draws=[totals_of({"A": [scale * v for v in values]}) for scale in (-1.0, 2.0, 0.5)],
         ),
     )
     for place, (entity, flipped, change) in enumerate(removed):
@@ -157,16 +153,15 @@ def part(
 def test_any_order_of_merging_gives_the_same_bits(
     parts: list[tuple[list[float], list[tuple[str, bool, float]]]], shuffle: random.Random
 ) -> None:
-    assert ControlResults.from_json(ControlResults().to_json()).exact is None
-    whole, shuffled = ControlResults(), ControlResults()
+    whole, shuffled = ShardAggregate(), ShardAggregate()
     for number, one in enumerate(parts):
-        whole.merge(part(number, *one))
+        whole.checked.merge(part(number, *one))
     order = list(enumerate(parts))
     shuffle.shuffle(order)
     for number, one in order:
-        shuffled.merge(
-            ControlResults.from_json(json.loads(json.dumps(part(number, *one).to_json())))
-        )
+        saved = ShardAggregate()
+        saved.checked.merge(part(number, *one))
+        shuffled.add_json(json.loads(json.dumps(saved.to_json())))
     assert json.dumps(shuffled.to_json()) == json.dumps(whole.to_json())
-    assert len(shuffled.regions) == len(parts)
-    assert sum(shuffled.unpaired.values()) == sum(range(len(parts)))
+    assert len(shuffled.checked.regions) == len(parts)
+    assert sum(shuffled.checked.unpaired.values()) == sum(range(len(parts)))

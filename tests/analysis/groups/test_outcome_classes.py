@@ -23,8 +23,10 @@ ERRORS: tuple[MeasureName, MeasureName] = ("true positive rate", "false positive
 Counts = dict[str, int]  #: "label>predicted" -> items
 
 
-def totals_of(groups: dict[str, Counts], **keys: Any) -> OutcomeTotals:
-    totals = OutcomeTotals()
+def totals_of(
+    groups: dict[str, Counts], totals: OutcomeTotals | None = None, **keys: Any
+) -> OutcomeTotals:
+    totals = totals or OutcomeTotals()
     for group, counts in groups.items():
         for classes, count in counts.items():
             label, _, predicted = classes.rpartition(">")
@@ -214,8 +216,8 @@ def test_a_ratio_counts_together_with_a_point(own: int, other: int, state: str) 
 def test_strata_have_the_same_measures() -> None:
     alike = {">accept": 100, ">decline": 100}
     totals = totals_of({"A": alike, "B": alike}, slice_="north")
-    totals.merge(totals_of({"A": {">decline": 200}, "B": {">accept": 200}}, slice_="south"))
-    totals.merge(totals_of({"A": {">decline": 9}, "B": {">accept": 200}}, slice_="west"))
+    totals_of({"A": {">decline": 200}, "B": {">accept": 200}}, totals, slice_="south")
+    totals_of({"A": {">decline": 9}, "B": {">accept": 200}}, totals, slice_="west")
     rows = {row.stratum: row for row in compared(totals, [named("accept", TWO)], TWO, ("accept",))}
     assert set(rows) == {"", "north", "south"}, "nine items are too few for a stratum"
     assert rows["south"].measures[0].state == "outside"
@@ -252,7 +254,7 @@ def test_simpson_is_noted_for_either_class(name: str, favourable: tuple[str, ...
         {"A": {">accept": 90, ">decline": 810}, "B": {">accept": 10, ">decline": 90}}, slice_="law"
     )
     shop = {"A": {">accept": 50, ">decline": 50}, "B": {">accept": 450, ">decline": 450}}
-    totals.merge(totals_of(shop, slice_="shop"))
+    totals_of(shop, totals, slice_="shop")
     verdict = verdict_of(outcomes=compared(totals, [named(name, TWO)], TWO, favourable))
     assert verdict.outcome == "differ"
     assert "the difference is between strata, not within them" in verdict.notes

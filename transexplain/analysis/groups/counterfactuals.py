@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, probability
-from transexplain.analysis.groups.exact_totals import Count, Finite, numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate, factor, squares
 from transexplain.analysis.groups.measures import (
@@ -27,7 +26,8 @@ from transexplain.analysis.groups.measures import (
     spread,
 )
 from transexplain.analysis.groups.power import INSIDE
-from transexplain.types.findings import Practical
+from transexplain.store.exact_sums import numbered
+from transexplain.types.findings import Count, Finite, Practical
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.intp]

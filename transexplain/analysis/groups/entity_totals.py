@@ -2,21 +2,15 @@
 read.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from transexplain.analysis.groups.exact_totals import (
-    UNITS,
-    ExactHistogram,
-    ExactTable,
-    Tables,
-    Totals,
-    exact,
-    signed_bin,
-)
 from transexplain.errors import ConfigurationError
+from transexplain.store.exact_sums import UNITS, Key, Sums, Table, add_row, counts, exact
 from transexplain.types.items import Mention
+from transexplain.types.relevance_sums import bin_of, outer_edge
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +43,7 @@ class DocumentSums:
     mentions: int
 
 
-def entity_row(key: tuple[str, str], entry: Sequence[int]) -> EntityRow:
+def entity_row(key: Key, entry: Sequence[int]) -> EntityRow:
     """The row of exact totals, in the order of `entity_totals`."""
     documents, mentions, amount, squares, share, positive, ss, sn, nn, rank, ranked = entry
     return EntityRow(
@@ -87,25 +81,53 @@ class Stratum(NamedTuple):
 
 
 EntityKey = tuple[str, str]  #: group, entity
-GroupPair = tuple[str, str]  #: two groups in order, or one twice
-_STRATUM = len(Stratum._fields)
+
+
+def signed_bin(value: float) -> int:
+    """The bin of a finite number: that of its size, with its sign."""
+    place = bin_of(abs(value))
+    return place if value > 0.0 else -place
 
 
 @dataclass(slots=True)
-class EntityTotals(Totals):
-    """Totals of every entity in every stratum; of one shard, or of shards merged into it."""
+class SignedHistogram:
+    """Counts of signed numbers of any range in bins of 1 % of the number's size.
 
-    #: stratum -> (group, entity) -> [documents, mentions, sum, squares, share, positive,
-    #: S S, S n, n n over documents without a cluster, sum of ranks, mentions with a rank]
-    _rows: Tables = field(default_factory=lambda: Tables(11, _STRATUM, 2))
-    #: stratum -> group -> [documents that mention it]
-    _documents: Tables = field(default_factory=lambda: Tables(1, _STRATUM))
-    #: stratum -> (group, group) -> [S S', S n', n S', n n'] over documents without a cluster
-    _pairs: Tables = field(default_factory=lambda: Tables(4, _STRATUM, 2))
-    #: stratum -> (group, bin of `ExactHistogram`) -> [mentions of this relevance]
-    _sizes: Tables = field(default_factory=lambda: Tables(1, _STRATUM, 2))
-    #: stratum -> (cluster, group, entity) -> [S, n]
-    _clusters: Tables = field(default_factory=lambda: Tables(2, _STRATUM, 3))
+    The bin of -x mirrors that of x; ascending bins hold ascending numbers, bin 0 holds zeros.
+    """
+
+    counts: dict[int, int] = field(default_factory=dict)  #: bin -> numbers
+
+    def quantile(self, share: float) -> float:
+        """That of the numbers which `share` of them do not exceed, to 0.5 %; 0 without any."""
+        left = max(1, math.ceil(share * sum(self.counts.values()) - 1e-9))
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return math.copysign(outer_edge(abs(place) - 0.5), place) if place else 0.0
+        return 0.0
+
+
+class EntityTotals:
+    """Totals of every entity in every stratum.
+
+    They are five totals of `sums`, named after `name`:
+
+    - rows: (group, entity) -> [documents, mentions, sum, squares, share, positive, S S, S n, n n
+      over documents without a cluster, sum of ranks, mentions with a rank]
+    - documents: (group,) -> [documents that mention it]
+    - pairs: (group, group) in order, or one twice -> [S S', S n', n S', n n'] over documents
+      without a cluster
+    - sizes: (group, bin of `SignedHistogram`) -> [mentions of this relevance]
+    - clusters: (cluster, group, entity) -> [S, n]
+    """
+
+    def __init__(self, sums: Sums | None = None, name: str = "entities") -> None:
+        self.sums = Sums() if sums is None else sums
+        self.name = name
+
+    def _named(self, part: str) -> str:
+        return f"{self.name}.{part}"
 
     def add(
         self,
@@ -122,109 +144,117 @@ class EntityTotals(Totals):
         `cluster` count as one in the two-way interval, those without one by themselves. Raises
         ValueError for a relevance that is not finite.
         """
-        entities: ExactTable[EntityKey] = ExactTable()
-        groups: ExactTable[str] = ExactTable()
-        sizes = self._sizes.of(stratum)
+        entities, groups = Table(), Table()
+        sizes = self.sums.table(self._named("sizes"), stratum)
         for mention, rank in zip(mentions, ranks or [None] * len(mentions), strict=True):
             amount = exact(mention.relevance)
             share = exact(mention.relevance / magnitude if magnitude else 0.0)
-            entry = [1, amount, exact(mention.relevance**2), share, int(mention.relevance > 0)]
+            squared = round(mention.relevance**2 * UNITS)
+            entry = [1, amount, squared, share, int(mention.relevance > 0)]
             entry += [0, 0] if rank is None else [exact(rank), 1]
-            sizes.add((mention.group, signed_bin(mention.relevance)), [1])
-            entities.add((mention.group, mention.entity), entry)
-            groups.add(mention.group, [amount, 1])
-        rows = self._rows.of(stratum)
+            add_row(sizes, (mention.group, signed_bin(mention.relevance)), [1])
+            add_row(entities, (mention.group, mention.entity), entry)
+            add_row(groups, (mention.group,), [amount, 1])
+        rows = self.sums.table(self._named("rows"), stratum)
         for key, entry in entities.items():
             n, amount = entry[:2]
             products = [0] * 3 if cluster else [amount * amount, amount * n, n * n]
-            rows.add(key, [1, *entry[:5], *products, *entry[5:]])
-        documents = self._documents.of(stratum)
-        for group in groups:
-            documents.add(group, [1])
+            add_row(rows, key, [1, *entry[:5], *products, *entry[5:]])
+        documents = self.sums.table(self._named("documents"), stratum)
+        for key in groups:
+            add_row(documents, key, [1])
         if not cluster:
-            _add_products(self._pairs.of(stratum), groups)
+            _add_products(self.sums.table(self._named("pairs"), stratum), groups)
             return
-        clusters = self._clusters.of(stratum)
+        clusters = self.sums.table(self._named("clusters"), stratum)
         for (group, entity), (n, amount, *_) in entities.items():
-            clusters.add((cluster, group, entity), [amount, n])
+            add_row(clusters, (cluster, group, entity), [amount, n])
 
-    def without(self, groups: Collection[str]) -> "EntityTotals":
-        """The totals of all other groups, without clusters; these stay as they are."""
-        return EntityTotals(
-            self._rows.renamed(lambda key: None if key[0] in groups else key),
-            self._documents.renamed(lambda group: None if group in groups else group),
-            self._pairs.renamed(lambda pair: None if set(pair) & set(groups) else pair),
-            self._sizes.renamed(lambda key: None if key[0] in groups else key),
-        )
+    def merge(self, other: "EntityTotals") -> "EntityTotals":
+        """Add what `other` holds to this, and return this."""
+        self.sums.merge(other.sums, other._named(""), self._named(""))
+        return self
+
+    def remove(self, groups: Collection[str]) -> None:
+        """Leave out what was counted for these groups."""
+        for part, first, last in (
+            ("rows", 0, 1),
+            ("documents", 0, 1),
+            ("pairs", 0, 2),
+            ("sizes", 0, 1),
+            ("clusters", 1, 2),
+        ):
+
+            def kept(key: Key, names: slice = slice(first, last)) -> Key | None:
+                return None if set(key[names]) & set(groups) else key
+
+            self.sums.rename(self._named(part), kept)
+
+    def rename(self, groups: Collection[str], rename: Callable[[str], str]) -> None:
+        """Give the entities of these groups other names."""
+
+        def other(key: Key) -> Key:
+            *cluster, group, entity = key
+            return (*cluster, group, rename(entity) if group in groups else entity)
+
+        for part in ("rows", "clusters"):
+            self.sums.rename(self._named(part), other)
 
     @property
     def strata(self) -> list[Stratum]:
         """Every stratum with a mention, sorted."""
-        return [Stratum(*key) for key in sorted(self._rows.tables)]
+        rows = self.sums.strata(self._named("rows"))
+        return sorted(Stratum(*key) for key, table in rows.items() if table)
 
     def rows(self, strata: Iterable[Stratum]) -> list[EntityRow]:
         """One row per entity of a group over these strata together, by group and entity."""
         strata = list(strata)
-        sums: ExactTable[EntityKey] = self._rows.over(strata)
-        for (_, *key), (amount, n) in self._clusters.over(strata).items():
-            if (entity := (key[0], key[1])) not in sums:
+        rows = self.sums.over(self._named("rows"), strata)
+        for (_, *key), (amount, n) in self._over_clusters(strata).items():
+            if (entity := (key[0], key[1])) not in rows:
                 raise ConfigurationError(
                     f"a saved aggregate has {key[1]!r} in a cluster and nowhere else: run the "
                     "audit again"
                 )
-            sums.add(entity, [*[0] * 6, amount * amount, amount * n, n * n, 0, 0])
-        return [entity_row(key, entry) for key, entry in sorted(sums.items())]
+            add_row(rows, entity, [*[0] * 6, amount * amount, amount * n, n * n, 0, 0])
+        return [entity_row(key, entry) for key, entry in sorted(rows.items())]
+
+    def _over_clusters(self, strata: Iterable[Stratum]) -> Table:
+        return self.sums.over(self._named("clusters"), strata)
 
     def documents(self, strata: Iterable[Stratum]) -> dict[str, int]:
         """Items that mention each group; an item with several attributions counts for each."""
-        return {group: count for group, (count,) in self._documents.over(strata).items()}
+        return counts(self.sums.over(self._named("documents"), strata))
 
-    def histograms(self, strata: Iterable[Stratum]) -> dict[str, ExactHistogram]:
+    def histograms(self, strata: Iterable[Stratum]) -> dict[str, SignedHistogram]:
         """The relevance of each group's mentions over these strata together."""
-        histograms: dict[str, ExactHistogram] = {}
-        for (group, place), (count,) in self._sizes.over(strata).items():
-            histograms.setdefault(group, ExactHistogram()).counts[place] = count
+        histograms: dict[str, SignedHistogram] = {}
+        for (group, place), (count,) in self.sums.over(self._named("sizes"), strata).items():
+            histograms.setdefault(group, SignedHistogram()).counts[place] = count
         return histograms
 
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
         """Sums over documents and clusters for pairs of groups that share one, names in order."""
         strata = list(strata)
-        sums: ExactTable[GroupPair] = self._pairs.over(strata)
-        together: dict[str, ExactTable[str]] = {}
-        for (cluster, group, _), entry in self._clusters.over(strata).items():
-            together.setdefault(cluster, ExactTable()).add(group, entry)
+        pairs = self.sums.over(self._named("pairs"), strata)
+        together: dict[str, Table] = {}
+        for (cluster, group, _), entry in self._over_clusters(strata).items():
+            add_row(together.setdefault(cluster, {}), (group,), entry)
         for groups in together.values():
-            _add_products(sums, groups)
+            _add_products(pairs, groups)
         return {
-            key: document_sums(s, left, right, n)
-            for key, (s, left, right, n) in sorted(sums.items())
+            (group, other): document_sums(*entry) for (group, other), entry in sorted(pairs.items())
         }
 
     def clusters(self, strata: Iterable[Stratum]) -> int:
         """The number of clusters of items; items without one do not count."""
-        tables = (self._clusters.tables.get(stratum, ()) for stratum in strata)
-        return len({cluster for table in tables for cluster, *_ in table})
-
-    def renamed(self, groups: Collection[str], rename: Callable[[str], str]) -> "EntityTotals":
-        """The totals with other names for the entities of these groups."""
-
-        def other(key: tuple[str, ...]) -> tuple[str, ...]:
-            *cluster, group, entity = key
-            return (*cluster, group, rename(entity) if group in groups else entity)
-
-        return EntityTotals(
-            self._rows.renamed(other),
-            self._documents,
-            self._pairs,
-            self._sizes,
-            self._clusters.renamed(other),
-        )
+        return len({cluster for cluster, *_ in self._over_clusters(strata)})
 
 
-def _add_products(pairs: ExactTable[GroupPair], groups: Mapping[str, list[int]]) -> None:
+def _add_products(pairs: Table, groups: Mapping[Key, list[int]]) -> None:
     """Add the products of one document or cluster, of whose `groups` [S, n] are given."""
     names = sorted(groups)
     for place, left in enumerate(names):
         for right in names[place:]:
             (s, n), (t, m) = groups[left], groups[right]
-            pairs.add((left, right), [s * t, s * m, n * t, n * m])
+            add_row(pairs, (*left, *right), [s * t, s * m, n * t, n * m])

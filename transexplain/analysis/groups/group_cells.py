@@ -10,9 +10,9 @@ from transexplain.analysis.groups.entity_totals import (
     DocumentSums,
     EntityRow,
     EntityTotals,
+    SignedHistogram,
     Stratum,
 )
-from transexplain.analysis.groups.exact_totals import ExactHistogram
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.types.findings import Quantiles
 
@@ -265,7 +265,7 @@ def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
     return groups
 
 
-def quantiles_of(histogram: ExactHistogram) -> Quantiles:
+def quantiles_of(histogram: SignedHistogram) -> Quantiles:
     """The quantiles of a histogram that a box plot shows."""
     quantile = histogram.quantile
     return Quantiles(

@@ -22,11 +22,11 @@ from transexplain.analysis.groups.counterfactuals import (
     Counterfactual,
     Kind,
 )
-from transexplain.analysis.groups.exact_totals import Count, Finite, numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.analysis.groups.measures import Comparison, effect, excess, spread
-from transexplain.types.findings import Practical
+from transexplain.store.exact_sums import numbered
+from transexplain.types.findings import Count, Finite, Practical
 
 _Floats = NDArray[np.float64]
 

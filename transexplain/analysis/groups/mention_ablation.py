@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transexplain.analysis.groups.exact_totals import Finite
 from transexplain.analysis.groups.intervals import MIN_ENTITIES, Interval, t_interval, wilson
 from transexplain.rank_correlation import rank_correlation
+from transexplain.types.findings import Finite
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)

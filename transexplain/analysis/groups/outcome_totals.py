@@ -3,31 +3,19 @@
 Items are counted by the *set* of groups that they mention, so that any comparison (a group against
 one other, against all others of its family, two groups in one item) comes out of one table. Where
 names are a sample, items are also counted by name, so that items of one name are
-known. Sums of probabilities are integers in units of 2**-50, see `exact_totals`.
+known. Sums are exact, see `store.exact_sums`.
 """
 
-import json
 import math
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from transexplain.analysis.groups.answers import Answer, probability
-from transexplain.analysis.groups.exact_totals import (
-    UNITS,
-    ExactTable,
-    Tables,
-    Totals,
-    exact,
-    exact_sums,
-    numbered,
-)
+from transexplain.store.exact_sums import UNITS, Key, Sums, add_row, exact, exact_sums, numbered
 from transexplain.types.items import ItemOutcome
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class Situation(NamedTuple):
@@ -40,16 +28,6 @@ class Situation(NamedTuple):
     predicted: str
     named: str = ""  #: group whose names the items are counted by; "": they are counted once
     name: str = ""  #: number of one of these names
-
-    def to_name(self) -> str:
-        """As one string."""
-        return _ENCODER.encode(self if self.named else self[:5])
-
-    @classmethod
-    def from_name(cls, name: str) -> "Situation":
-        """Return what `to_name` wrote; raises ValueError for anything else."""
-        groups, *rest = json.loads(name)
-        return cls(tuple(groups), *map(str, rest))
 
 
 class Tally(NamedTuple):
@@ -67,16 +45,18 @@ _TEXTS = 4096  #: clusters of the texts that entities are in; more texts share t
 _NAMES = 4096  #: numbers of names; more names share them
 
 
-@dataclass(slots=True, eq=False)
-class OutcomeTotals(Totals):
-    """Of one shard, or of shards merged into it."""
+class OutcomeTotals:
+    """Items by their situations.
 
-    #: situation -> [items, measured, sum and sum of squares of every answer's probability in turn],
-    #: of a name -> [items]
-    _counted: ExactTable[Situation] = field(default_factory=ExactTable)
-    #: by the answers that they are counted for
-    _waiting: dict[tuple[Answer, ...], list[_Waiting]] = field(default_factory=dict)
-    _saved: Tables = field(default_factory=Tables)  #: by the names of situations
+    Totals of `sums`: outcomes, situation -> [items, measured, sum and sum of squares of every
+    answer's probability in turn]; names, situation of a name -> [items]. A key holds the groups of
+    a situation last.
+    """
+
+    def __init__(self, sums: Sums | None = None) -> None:
+        self.sums = Sums() if sums is None else sums
+        #: items that are not counted yet, by the answers that they are counted for
+        self._waiting: dict[tuple[Answer, ...], list[_Waiting]] = {}
 
     def add(
         self,
@@ -101,27 +81,26 @@ class OutcomeTotals(Totals):
             tuple(sorted(groups)), outcome.label or "", slice_, cluster, outcome.predicted
         )
         for group, number in {(group, zlib.crc32(name.encode()) % _NAMES) for group, name in names}:
-            self._counted.add(key._replace(named=group, name=str(number)), [1])
+            named = key._replace(named=group, name=str(number))
+            add_row(self.sums.table("names"), _key_of(named), [1])
         if chances is not None:
             parts = (part for chance in chances for part in (exact(chance), exact(chance * chance)))
-            self._counted.add(key, [1, 1, *parts])
+            add_row(self.sums.table("outcomes"), _key_of(key), [1, 1, *parts])
             return
         waiting = self._waiting.setdefault(tuple(answers), [])
         waiting.append((key, outcome.logits))
         if len(waiting) >= _COUNTED_TOGETHER:
-            self._count()
+            self.count_waiting()
 
-    @property
-    def _rows(self) -> ExactTable[Situation]:
-        if self._waiting:
-            self._count()
-        if self._saved.tables:
-            for name, row in self._saved.tables.pop(()).items():
-                self._counted.add(Situation.from_name(name), row)
-        return self._counted
+    def _rows(self, total: str) -> list[tuple[Situation, list[int]]]:
+        """The rows of a total, sorted."""
+        self.count_waiting()
+        rows = self.sums.table(total).items()
+        return sorted((Situation(key[6:], *key[:6]), row) for key, row in rows)
 
-    def _count(self) -> None:
+    def count_waiting(self) -> None:
         """Count the items that wait: many at once are counted faster."""
+        outcomes = self.sums.table("outcomes")
         for answers, items in self._waiting.items():
             # of a class that the logits lack nothing is known, nor of any without logits
             classes = max((place for answer in answers for place in answer.plus), default=-1)
@@ -129,7 +108,7 @@ class OutcomeTotals(Totals):
             known = [(key, logits) for key, logits in items if len(logits) > needed]
             for key, logits in items:
                 if len(logits) <= needed:
-                    self._counted.add(key, [1, 0, *[0, 0] * len(answers)])
+                    add_row(outcomes, _key_of(key), [1, 0, *[0, 0] * len(answers)])
             self._count_known(answers, known)
         self._waiting.clear()
 
@@ -141,42 +120,28 @@ class OutcomeTotals(Totals):
             chances = probability([answer.odds_of(logits) for _, logits in items])
             columns += [exact_sums(part, kinds, len(keys)) for part in (chances, chances * chances)]
         for key, *row in zip(keys, *columns, strict=True):
-            self._counted.add(key, row)
-
-    def __eq__(self, other: object) -> bool:
-        return self._rows == other._rows if isinstance(other, OutcomeTotals) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
+            add_row(self.sums.table("outcomes"), _key_of(key), row)
 
     def __iter__(self) -> Iterator[tuple[Situation, Tally]]:
         """Every situation with its items, sorted."""
-        for key, entry in sorted(self._rows.items()):
-            if not key.named:
-                items, measured, *rest = entry
-                sums = tuple(total / UNITS for total in rest[::2])
-                squares = tuple(total / UNITS for total in rest[1::2])
-                yield key, Tally(items, measured, sums, squares)
+        for key, (items, measured, *rest) in self._rows("outcomes"):
+            sums = tuple(total / UNITS for total in rest[::2])
+            squares = tuple(total / UNITS for total in rest[1::2])
+            yield key, Tally(items, measured, sums, squares)
 
     def by_name(self) -> list[tuple[Situation, int]]:
         """Every situation of a name with how many items it is in, sorted."""
-        return [(key, entry[0]) for key, entry in sorted(self._rows.items()) if key.named]
+        return [(key, items) for key, (items,) in self._rows("names")]
 
     def __bool__(self) -> bool:
-        return bool(self._rows)
+        return bool(self._rows("outcomes"))
 
     @property
     def answers(self) -> set[int]:
         """Return how many answers were measured; more than one number where shards differ."""
-        return {
-            (len(entry) - 1) // 2 for key, entry in self._rows.items() if not key.named and entry[1]
-        }
+        return {(len(row) - 1) // 2 for _, row in self._rows("outcomes") if row[1]}
 
-    def to_json(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """As JSON values, see `Tables`, by the names of situations."""
-        tables = Tables()
-        tables.of(()).update({key.to_name(): row for key, row in self._rows.items()})
-        return tables.to_json()
 
-    def add_json(self, content: Any) -> None:
-        """Add what `to_json` wrote."""
-        self._saved.add_json(content)
+def _key_of(situation: Situation) -> Key:
+    groups, *rest = situation
+    return (*rest, *groups)

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import MOST, Answer, answer_of
-from transexplain.analysis.groups.exact_totals import numbered
 from transexplain.analysis.groups.group_cells import Reference
 from transexplain.analysis.groups.intervals import Interval, ItemRate, Share, squares
 from transexplain.analysis.groups.measures import (
@@ -21,6 +20,7 @@ from transexplain.analysis.groups.measures import (
     share_difference,
 )
 from transexplain.analysis.groups.outcome_totals import OutcomeTotals, Situation, Tally
+from transexplain.store.exact_sums import numbered
 from transexplain.types.findings import Practical
 
 Counted = Literal["items", "entities", "answers"]

@@ -11,8 +11,8 @@ from operator import attrgetter
 from typing import TypeVar
 
 from transexplain.analysis.groups.entity_totals import DocumentSums, EntityRow
-from transexplain.analysis.groups.exact_totals import Count, Finite, Totals
 from transexplain.analysis.groups.intervals import Estimate
+from transexplain.types.findings import Count, Finite
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,13 +49,20 @@ _BY_MENTION = attrgetter("target", "class_name", "item_id", "group", "entity", "
 
 
 @dataclass(slots=True)
-class ExactSample(Totals):
+class ExactSample:
     """The exact sample of one shard, or of shards merged into it; lists are in any order."""
 
     items: Count = 0  #: explained by both
     failed: Count = 0  #: sampled and explained by the cheap method, but not by the exact one
     agreements: list[MethodAgreement] = field(default_factory=list)
     mentions: list[PairedMentions] = field(default_factory=list)
+
+    def merge(self, other: "ExactSample") -> None:
+        """Add what `other` holds."""
+        self.items += other.items
+        self.failed += other.failed
+        self.agreements += other.agreements
+        self.mentions += other.mentions
 
     def by_class(self) -> dict[tuple[str, str], list[PairedMentions]]:
         """The mentions of each (target, class), sorted by these and by item."""

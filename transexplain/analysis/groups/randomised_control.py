@@ -10,15 +10,15 @@ weights; its variance is clustered two ways (Cameron, Gelbach and Miller 2011, e
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, NamedTuple
 
 from transexplain.analysis.groups.entity_totals import EntityRow, EntityTotals
-from transexplain.analysis.groups.exact_totals import Count, Totals
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, group_table, table_of
 from transexplain.analysis.groups.intervals import MIN_ENTITIES, Interval
+from transexplain.store.exact_sums import Sums, add_row
 from transexplain.types.findings import GroupStatistic, Verdict
 
 #: (group, entity) -> its row
@@ -156,14 +156,37 @@ MATERIAL, AT_LEAST = 0.5, 0.25
 Shown = Literal["material", "small", "unknown"]
 
 
-@dataclass(slots=True)
-class RandomisedTotals(Totals):
-    """Totals of every entity over the sampled items, by the audited and the randomised models."""
+class RandomisedTotals:
+    """Totals of every entity over the sampled items, by the audited and the randomised models.
 
-    items: Count = 0  #: explained by both
-    failed: Count = 0  #: sampled, but the randomised model could not be explained on them
-    real: EntityTotals = field(default_factory=EntityTotals)
-    draws: list[EntityTotals] = field(default_factory=list)  #: of the weights: each its own items
+    Totals of `sums` whose names begin with "randomised"; items: () -> [explained by both, sampled
+    but not explained by the randomised model].
+    """
+
+    def __init__(self, sums: Sums | None = None) -> None:
+        self.sums = Sums() if sums is None else sums
+        self.real = EntityTotals(self.sums, "randomised.real")
+
+    def count(self, items: int, failed: int) -> None:
+        """Count sampled items: explained by both, and not explained by the randomised model."""
+        add_row(self.sums.table("randomised.items"), (), [items, failed])
+
+    @property
+    def items(self) -> int:
+        """Items that were explained by both."""
+        return self.sums.table("randomised.items").get((), [0, 0])[0]
+
+    @property
+    def failed(self) -> int:
+        """Sampled items that the randomised model could not be explained on."""
+        return self.sums.table("randomised.items").get((), [0, 0])[1]
+
+    @property
+    def draws(self) -> list[EntityTotals]:
+        """Totals of each draw of the weights, which have their own items each."""
+        names = {name.split(".")[1] for name in self.sums.names() if name.startswith(_DRAW)}
+        last = max((int(name.removeprefix("draw ")) for name in names), default=-1)
+        return list(map(self.of_draw, range(last + 1)))
 
     @property
     def randomised(self) -> EntityTotals:
@@ -175,9 +198,14 @@ class RandomisedTotals(Totals):
 
     def of_draw(self, number: int) -> EntityTotals:
         """The totals of one draw, to be added to."""
-        while len(self.draws) <= number:
-            self.draws.append(EntityTotals())
-        return self.draws[number]
+        return EntityTotals(self.sums, f"{_DRAW}{number}")
+
+    def merge(self, other: "RandomisedTotals") -> None:
+        """Add what `other` holds."""
+        self.sums.merge(other.sums, "randomised.", "randomised.")
+
+
+_DRAW = "randomised.draw "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

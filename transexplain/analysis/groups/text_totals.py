@@ -1,16 +1,15 @@
 """Exact totals of many explained texts at once: by word, and by place in the text."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.exact_totals import Counts, Totals, exact_sums, numbered
 from transexplain.data.item_clusters import MOST
 from transexplain.randomness import keyed_number
+from transexplain.store.exact_sums import Sums, Table, add_row, exact_sums, numbered
 from transexplain.types.graphs import is_named
 from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.plans import AuditPlan
@@ -159,8 +158,8 @@ def _spellings(batch: TextBatch, places: Indices, number: Indices, count: int) -
     return spellings
 
 
-def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, dict[str, list[int]]]]:
-    """Of every kind of text: word -> [texts, mentions, relevance, |relevance|].
+def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, Table]]:
+    """Of every kind of text: (word,) -> [texts, mentions, relevance, |relevance|].
 
     `kinds` (N,) are the kinds of the texts; a kind without a word is left out. Raises ValueError
     where a relevance is not finite.
@@ -177,15 +176,15 @@ def word_rows(words: TextWords, kinds: Indices) -> Iterator[tuple[int, dict[str,
         exact_sums(np.abs(words.relevance), place, len(different)),
     )
     rows = list(map(list, zip(*columns, strict=True)))
-    spelled = list(map(names.__getitem__, (different % width).tolist()))
+    spelled = [(names[code],) for code in (different % width).tolist()]
     of, firsts = np.unique(different // width, return_index=True)
     bounds = pairwise([*firsts.tolist(), len(different)])
     for kind, (low, high) in zip(of.tolist(), bounds, strict=True):
         yield kind, dict(zip(spelled[low:high], rows[low:high], strict=True))
 
 
-def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[list[int]]:
-    """Of each of `count` kinds of texts [texts, positions, relevance, |relevance|] part by part.
+def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[Table]:
+    """Of each of `count` kinds: (part,) -> [texts, positions, relevance, |relevance|].
 
     Position i of n that are not special belongs to part floor(parts (i + 1/2) / n) of its text.
     Raises ValueError where a relevance is not finite.
@@ -205,9 +204,8 @@ def part_rows(batch: TextBatch, kinds: Indices, count: int, parts: int) -> list[
         exact_sums(relevance, key, size),
         exact_sums(np.abs(relevance), key, size),
     )
-    flat = [number for row in zip(*columns, strict=True) for number in row]
-    width = parts * len(columns)
-    return [flat[at : at + width] for at in range(0, len(flat), width)]
+    rows = list(map(list, zip(*columns, strict=True)))
+    return [{(part,): rows[kind * parts + part] for part in range(parts)} for kind in range(count)]
 
 
 #: texts that are drawn of a whole dataset, about; of fewer all are
@@ -215,47 +213,53 @@ DRAWN = 65_536
 _ALL = 2**64
 
 
-@dataclass(slots=True)
-class TextRepeats(Totals):
-    """The texts that were drawn in one shard, or in the shards merged into it."""
+class TextRepeats:
+    """The texts that were drawn.
 
-    below: int = 0  #: hashes that are drawn, of 2**64
-    texts: Counts[int] = field(default_factory=Counts)  #: hash -> items of this text
+    Total of `sums`: repeats, of each (hashes that are drawn, of 2**64): (hash,) -> [items].
+    """
 
-    @classmethod
-    def of(cls, plan: AuditPlan) -> Self | None:
-        """The totals of a plan with nothing counted.
+    def __init__(self, sums: Sums) -> None:
+        self.sums = sums
+        self._below: int | None = None  # None: no text is drawn
 
-        None where planning has read all texts, and where they are not stored as they are: who has a
-        text could tell by its hash that it was among them.
+    def draw(self, plan: AuditPlan) -> None:
+        """Draw texts of a plan from now on.
+
+        None are where planning has read all texts, and where they are not stored as they are: who
+        has a text could tell by its hash that it was among them.
         """
         rows, privacy = plan.dataset.rows, plan.privacy
         kept = privacy is None or (privacy.store_text == "full" and privacy.redact is None)
-        if not plan.dataset.manifest or rows <= MOST or not kept:
-            return None
-        return cls(below=min(_ALL, _ALL * DRAWN // rows))
+        if plan.dataset.manifest and rows > MOST and kept:
+            self._below = min(_ALL, _ALL * DRAWN // rows)
 
-    def add(self, text: str) -> None:
-        """Count a text if it is drawn."""
-        number = keyed_number(text)
-        if number < self.below:
-            self.texts.add(number)
+    def add(self, texts: Iterable[str | None]) -> None:
+        """Count those texts that are drawn."""
+        if self._below is None:
+            return
+        counted = self.sums.table("repeats", (self._below,))
+        for number in (keyed_number(text) for text in texts if text is not None):
+            if number < self._below:
+                add_row(counted, (number,), [1])
+
+    @property
+    def texts(self) -> list[int]:
+        """Of each drawn text the items that have it."""
+        tables = self.sums.strata("repeats").values()
+        return [items for table in tables for (items,) in table.values()]
 
     @property
     def drawn(self) -> int:
         """Items whose text was drawn."""
-        return sum(self.texts.values())
+        return sum(self.texts)
 
     @property
     def repeating(self) -> int:
         """Of these the items whose text another item has, too."""
-        return sum(count for count in self.texts.values() if count > 1)
+        return sum(count for count in self.texts if count > 1)
 
-    def to_json(self) -> dict[str, Any]:
-        """The totals as JSON values."""
-        return {"below": str(self.below), "texts": self.texts.to_json()}
-
-    def add_json(self, content: Mapping[str, Any]) -> None:
-        """Add what `to_json` wrote, which is of the same dataset."""
-        self.below = int(content["below"])
-        self.texts.add_json(content["texts"])
+    @property
+    def below(self) -> int:
+        """Hashes that are drawn, of 2**64; 0: none."""
+        return max((below for (below,) in self.sums.strata("repeats")), default=0)

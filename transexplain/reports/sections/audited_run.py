@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.analysis.groups.class_totals import SeenTotals
+from transexplain.analysis.groups.shard_aggregate import SeenTotals
 from transexplain.analysis.groups.text_totals import TextRepeats
 from transexplain.methods import facts_of
 from transexplain.methods.explainer_files import without_folders

@@ -6,8 +6,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transexplain.analysis.groups.class_totals import ClassKey, MeanHeatmap, PartTotal, SeenTotals
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
+from transexplain.analysis.groups.shard_aggregate import (
+    ClassKey,
+    MeanHeatmap,
+    PartTotal,
+    SeenTotals,
+    ShardAggregate,
+    WordTotal,
+)
 from transexplain.reports import charts
 from transexplain.reports.charts import Drawing, Series, Stroke, stroke
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from transexplain.analysis.groups.entity_finder import LEAST_SHARE, crossed_family
@@ -115,19 +115,7 @@ def rare_groups(plan: AuditPlan, rows: Iterable[GroupMatching]) -> tuple[RareGro
 
 def without_rare(total: ShardAggregate, rare: Sequence[RareGroup]) -> ShardAggregate:
     """The aggregate without groups that are not compared; nothing else of it changes."""
-    if not rare:
-        return total
-    names = {group.group for group in rare}
-    checked, drawn = total.checked, total.checked.randomised
-    draws = [draw.without(names) for draw in drawn.draws]
-    drawn = replace(drawn, real=drawn.real.without(names), draws=draws)
-    kept = [observation for observation in checked.observations if observation.group not in names]
-    regions = [region for region in checked.regions if region.group not in names]
-    candidates = [candidate for candidate in checked.candidates if candidate.group not in names]
-    checked = replace(
-        checked, observations=kept, regions=regions, randomised=drawn, candidates=candidates
-    )
-    return replace(total, entities=total.entities.without(names), checked=checked)
+    return total.without({group.group for group in rare}) if rare else total
 
 
 def _counted(

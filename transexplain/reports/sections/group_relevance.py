@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from transexplain.analysis.groups.background_words import with_backgrounds
-from transexplain.analysis.groups.class_totals import GapTotals
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_controls import Placebo, Planted, with_second
@@ -25,7 +24,7 @@ from transexplain.analysis.groups.randomised_control import (
     RandomisedRow,
     Shown,
 )
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import GapTotals, ShardAggregate
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_tables import titled

@@ -13,7 +13,7 @@ from transexplain.analysis.groups.mixed_audits import (
     mixed_groups,
     mixed_table,
 )
-from transexplain.analysis.groups.prediction_powered import UNEVEN, UNRELATED, ExactSample
+from transexplain.analysis.groups.prediction_powered import UNEVEN, UNRELATED
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.redaction import RedactionRules, at_least, kept, within
 from transexplain.reports.report_section import Section
@@ -25,7 +25,7 @@ def mixed_of(plan: AuditPlan, total: ShardAggregate) -> Mixed | None:
     """The agreement of the cheap with the exact method; None where one method explains all."""
     if plan.exact is None:
         return None
-    sample = total.checked.exact or ExactSample()
+    sample = total.checked.exact
     fraction = fraction_of(sample, total.items)
     return Mixed(
         method=plan.method.name,
@@ -44,7 +44,7 @@ def compared(
     """The group table, corrected where the audit mixed."""
     if plan.exact is None:
         return table_of(cells, rules)
-    sample = total.checked.exact or ExactSample()
+    sample = total.checked.exact
     return mixed_table(cells, rules, sample, fraction_of(sample, total.items))
 
 

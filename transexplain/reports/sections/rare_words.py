@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from transexplain.analysis.groups.class_totals import ClassKey
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ClassKey, ShardAggregate
 from transexplain.reports import charts
 from transexplain.reports.charts import Drawing
 from transexplain.reports.phrasing import encodable

@@ -3,19 +3,25 @@
 The aggregates hold much more: only these parts of their JSON are decoded.
 """
 
-import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from operator import add
+from collections.abc import Iterator
 from statistics import fmean
-from typing import Any, NamedTuple
+from threading import Lock
+from typing import NamedTuple
 
 import msgspec
 from sqlalchemy import LargeBinary, select, type_coerce
 
+from transexplain.analysis.groups.shard_aggregate import (
+    MeanHeatmap,
+    PartTotal,
+    heatmaps_of,
+    parts_of,
+)
 from transexplain.store.columns import reading
 from transexplain.store.database import Database
+from transexplain.store.exact_sums import Sums, counts
 from transexplain.store.ranked_items import Piecemeal
 from transexplain.store.schema import shard_aggregate
 
@@ -34,18 +40,13 @@ class SwappedName(msgspec.Struct, frozen=True):
     log_odds: tuple[float, ...] = ()  #: of every answer of the plan
 
 
-class _Checked(msgspec.Struct):
-    observations: list[SwappedName] = []
-
-
 class _Aggregate(msgspec.Struct):
-    predictions: list[tuple[str | None, str, int]] = []
-    positions: list[tuple[str, str, list[int]]] = []
-    pictures: list[tuple[str, str, int, int, list[int]]] = []
-    checked: _Checked = msgspec.field(default_factory=_Checked)
+    totals: dict[str, str]
+    observations: list[SwappedName]
 
 
 _DECODER = msgspec.json.Decoder(_Aggregate)
+_READ = ("predictions", "positions", "pictures", "pictured")  #: totals that pages show
 
 
 class SwappedText(NamedTuple):
@@ -64,14 +65,13 @@ class GatheredTotals:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
         self._pieces = Piecemeal(self._work)
+        self._lock = Lock()
         self._clear()
 
     def _clear(self) -> None:
         self.shards = 0  #: read so far
         self.cut = False  #: more than `MOST_ANSWERS` are stored; the others are left out
-        self.predictions: Counter[tuple[str, str]] = Counter()  #: label ("": none) and class
-        self._positions: dict[tuple[Any, ...], list[int]] = {}
-        self._heatmaps: dict[tuple[Any, ...], list[int]] = {}
+        self._sums = Sums(_READ)
         self._texts: dict[tuple[bool, str], list[SwappedName]] = {}
         self._answers = 0
 
@@ -84,17 +84,24 @@ class GatheredTotals:
         """Read on for about so long; raises DatabaseError, and begins anew after that."""
         self._pieces.go_on(db, seconds)
 
-    def positions(self, target: str, class_name: str) -> list[int]:
-        """The numbers of the parts of a text of `part_totals`, one part after the other."""
-        return self._positions.get((target, class_name), [])
+    @property
+    def predictions(self) -> Counter[tuple[str, str]]:
+        """(label, class) -> items; label "": they have none."""
+        predictions = Counter[tuple[str, str]]()
+        with self._lock:
+            for (label, name), count in counts(self._sums.table("predictions")).items():
+                predictions[label or "", name] += count
+        return predictions
 
-    def heatmaps(self, class_name: str) -> list[tuple[str, tuple[int, int], int, list[int]]]:
-        """(target, (rows, columns), pictures, sum of each cell) of a class, see `mean_heatmaps`."""
-        return [
-            (target, (rows, columns), count, cells)
-            for (target, name, rows, columns), (count, *cells) in sorted(self._heatmaps.items())
-            if name == class_name
-        ]
+    def positions(self, target: str, class_name: str) -> tuple[PartTotal, ...]:
+        """Totals by place in the text, from its beginning; empty where no text was counted."""
+        with self._lock:
+            return parts_of(self._sums, target, class_name)
+
+    def heatmaps(self, class_name: str) -> list[MeanHeatmap]:
+        """The mean heatmaps of a class."""
+        with self._lock:
+            return [mean for mean in heatmaps_of(self._sums) if mean.class_name == class_name]
 
     def swaps(self, group: str, entity: str) -> list[SwappedText]:
         """The texts in which this name stood beside others, the widest change first."""
@@ -123,36 +130,18 @@ class GatheredTotals:
                 return
             after = row[0]
             with reading("a shard's aggregate"):
-                self._add(_decoded(zlib.decompress(row[1])))
+                self._add(_DECODER.decode(zlib.decompress(row[1])))
             yield
 
-    def _add(self, one: _Aggregate) -> None:
+    def _add(self, shard: _Aggregate) -> None:
         self.shards += 1
-        for label, predicted, count in one.predictions:
-            self.predictions[label or "", predicted] += count
-        for target, name, row in one.positions:
-            _sum(self._positions, (target, name), row)
-        for target, name, rows, columns, row in one.pictures:
-            _sum(self._heatmaps, (target, name, rows, columns), row)
-        for answer in one.checked.observations:
+        with self._lock:
+            self._sums.add_packed(shard.totals)
+        for answer in shard.observations:
             self.cut = self.cut or self._answers == MOST_ANSWERS
             if not self.cut:
                 self._texts.setdefault((answer.template, answer.document), []).append(answer)
                 self._answers += 1
-
-
-def _decoded(text: bytes) -> _Aggregate:
-    try:
-        return _DECODER.decode(text)
-    except msgspec.DecodeError:  # it reads no integer beyond 64 bits
-        return msgspec.convert(json.loads(text), _Aggregate)
-
-
-def _sum(
-    totals: dict[tuple[Any, ...], list[int]], key: tuple[Any, ...], row: Iterable[int]
-) -> None:
-    known = totals.get(key)
-    totals[key] = list(row) if known is None else list(map(add, known, row))
 
 
 def _compared(own: SwappedName, others: list[SwappedName]) -> SwappedText:
