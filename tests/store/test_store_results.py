@@ -21,7 +21,7 @@ from store_samples import (
 from transexplain.errors import ConfigurationError
 from transexplain.store import blocks, noteworthy, readers, results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.run_totals import ALL, mean_gaps, mean_scores
+from transexplain.store.run_totals import ALL, mean_scores
 from transexplain.types.items import Attribution, ItemFailure
 from transexplain.types.plans import Shard, ShardResult
 from transexplain.types.scores import MetricScore
@@ -249,16 +249,6 @@ def run_id(db: Database) -> str:
     return saved(db, *made)
 
 
-def test_gaps(db: Database, run_id: str) -> None:
-    gaps = [make_ledger(index + 1).relative_gap for index in range(12)]
-    found = mean_gaps(db, run_id)
-    assert set(found) == {ALL, *GROUPS}
-    for group in (ALL, *GROUPS):
-        inside = [i for i in range(12) if group == ALL or group in groups_of(i)]
-        assert found[group].items == len(inside)
-        assert found[group].mean == pytest.approx(sum(gaps[i] for i in inside) / len(inside))
-
-
 def test_scores(db: Database, run_id: str) -> None:
     found = mean_scores(db, run_id, "lrp")
     assert set(found) == {(group, "predicted", "sparsity") for group in (ALL, *GROUPS)}
@@ -278,8 +268,6 @@ def test_scores(db: Database, run_id: str) -> None:
 
 def test_another_run_does_not_count_and_an_unknown_one_is_refused(db, run_id: str) -> None:
     empty = runs.create(db, make_plan(), make_shards())
-    assert mean_gaps(db, empty) == {}
     assert mean_scores(db, empty, "lrp") == {}
-    for read in (lambda: mean_gaps(db, "nothing"), lambda: mean_scores(db, "nothing", "lrp")):
-        with pytest.raises(ConfigurationError, match="nothing"):
-            read()
+    with pytest.raises(ConfigurationError, match="nothing"):
+        mean_scores(db, "nothing", "lrp")

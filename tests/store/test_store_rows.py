@@ -359,7 +359,6 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         "conservation": results.conservation(db, run_id, 2e-7),
         "relevance sums": results.relevance_sums(db, run_id),
         "points": results.relevance_points(db, run_id, [range(2, 5), range(8, 9), range(50, 60)]),
-        "gaps": run_totals.mean_gaps(db, run_id),
         "mean scores": run_totals.mean_scores(db, run_id, "lrp"),
         "items of": [run_totals.items_of(db, run_id, ["places", "x"], most) for most in (2, 99)],
         "strongest": [noteworthy.strongest(db, run_id, count) for count in (0, 1, 4, 99)],
@@ -402,7 +401,7 @@ def test_a_run_without_results_has_no_totals(db: Database) -> None:
     assert noteworthy.sizes_at(db, run_id, 1) is None
     assert noteworthy.strongest(db, run_id, 5) == noteworthy.first(db, run_id, 5) == []
     assert results.conservation(db, run_id) is None
-    assert run_totals.mean_gaps(db, run_id) == run_totals.mean_scores(db, run_id, "lrp") == {}
+    assert run_totals.mean_scores(db, run_id, "lrp") == {}
     assert run_totals.items_of(db, run_id, ["names"], 5) == []
     assert shard_digests.damaged(db, run_id) == []
     with pytest.raises(ConfigurationError, match="no run 'gone'"):

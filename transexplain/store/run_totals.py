@@ -239,34 +239,6 @@ class MeanOfItems(NamedTuple):
     mean: float
 
 
-def mean_gaps(db: Database, run_id: str) -> dict[str, MeanOfItems]:
-    """Mean relative gap of the ledgers, by group and over `ALL` items; no ledger: no entry.
-
-    An item that mentions a group twice counts once. Raises ConfigurationError for an unknown run.
-    """
-    _check(db, run_id)
-    rows_of_groups: list[tuple[str, int, int, float]] = []
-    for each in summaries(db, run_id):
-        ledgers, groups = each.summary.ledgers, each.summary.groups
-        if ledgers is not None:
-            rows_of_groups.append((ALL, ledgers.items, ledgers.count, ledgers.gaps))
-        rows_of_groups += [
-            (unescaped(group.name), group.with_ledger, group.ledgers, group.gaps)
-            for group in groups
-        ]
-    sums: dict[str, list[list[float]]] = {}
-    for group, *row in rows_of_groups:
-        sums.setdefault(group, []).append(row)
-    added = {
-        group: [fsum(column) for column in zip(*rows, strict=True)] for group, rows in sums.items()
-    }
-    return {
-        group: MeanOfItems(int(items), gaps / count)
-        for group, (items, count, gaps) in added.items()
-        if items
-    }
-
-
 def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, str], MeanOfItems]:
     """(group or `ALL`, target, metric) -> mean of a method's scores over the measured items.
 

@@ -26,7 +26,6 @@ from transexplain.types.words import sizes_of
 class LedgerSums(msgspec.Struct, array_like=True, frozen=True):
     """The ledgers of a shard added up."""
 
-    items: int  #: that have one or more
     count: int
     worst: float  #: the largest relative gap
     row: int  #: of the item that has it, the first among equals
@@ -35,16 +34,6 @@ class LedgerSums(msgspec.Struct, array_like=True, frozen=True):
     sums: list[float]  #: of each entry
     absolute: list[float]  #: of each entry's size
     relevance: RelevanceSums  #: beside the logits
-
-
-class GroupItems(msgspec.Struct, array_like=True, frozen=True):
-    """Which items of a shard mention a group, and how well their ledgers close."""
-
-    name: str  #: of the group, escaped
-    rows: bytes  #: a bit for each row of the shard
-    with_ledger: int  #: of these items
-    ledgers: int
-    gaps: float  #: sum of the relative gaps
 
 
 class ShardSummary(msgspec.Struct, array_like=True, frozen=True):
@@ -61,7 +50,8 @@ class ShardSummary(msgspec.Struct, array_like=True, frozen=True):
     largest: float  #: of the sizes
     margin: float | None  #: the largest of the wrong answers; None: none is wrong
     ledgers: LedgerSums | None
-    groups: list[GroupItems]
+    #: group, escaped, and a bit for each row of the shard: whether the item mentions it
+    groups: list[tuple[str, bytes]]
 
     def packed(self) -> bytes:
         """As it is stored."""
@@ -70,9 +60,9 @@ class ShardSummary(msgspec.Struct, array_like=True, frozen=True):
     def mentioning(self, groups: Collection[str]) -> Ints:
         """Which rows of the shard, from 0, mention any of these groups."""
         bits = [
-            np.unpackbits(np.frombuffer(group.rows, dtype=np.uint8))
-            for group in self.groups
-            if unescaped(group.name) in groups
+            np.unpackbits(np.frombuffer(rows, dtype=np.uint8))
+            for name, rows in self.groups
+            if unescaped(name) in groups
         ]
         return np.flatnonzero(np.any(bits, axis=0)) if bits else np.zeros(0, dtype=np.int64)
 
@@ -166,7 +156,7 @@ def summary_of(
         largest=float(sizes.max(initial=0.0)),
         margin=max((float(margin) for margin in margins if margin is not None), default=None),
         ledgers=_ledgers(outcomes, entries, ledgered, columns["logit"][there]),
-        groups=_groups(result, rows["mention"], ledgered, relative_gaps(entries)),
+        groups=_groups(result, rows["mention"]),
     )
 
 
@@ -234,7 +224,6 @@ def _ledgers(
     row = int(ledgered[worst])
     ids = {int(outcome.index): outcome.item_id for outcome in outcomes}
     return LedgerSums(
-        items=len(np.unique(ledgered)),
         count=len(gaps),
         worst=float(gaps[worst]),
         row=row,
@@ -246,23 +235,12 @@ def _ledgers(
     )
 
 
-def _groups(
-    result: ShardResult, mentions: Columns, ledgered: Ints, gaps: Floats
-) -> list[GroupItems]:
+def _groups(result: ShardResult, mentions: Columns) -> list[tuple[str, bytes]]:
     rows: dict[str, set[int]] = {}
     for group, row in zip(mentions["group_name"], mentions["idx"], strict=True):
         rows.setdefault(group, set()).add(row)
-    groups = []
-    for group, some in rows.items():
-        inside = np.isin(np.arange(result.shard.start, result.shard.stop), list(some))
-        among = np.isin(ledgered, list(some))
-        groups.append(
-            GroupItems(
-                name=escaped(group),
-                rows=np.packbits(inside).tobytes(),
-                with_ledger=len(np.unique(ledgered[among])),
-                ledgers=int(among.sum()),
-                gaps=float(gaps[among].sum()),
-            )
-        )
-    return groups
+    every = np.arange(result.shard.start, result.shard.stop)
+    return [
+        (escaped(group), np.packbits(np.isin(every, list(some))).tobytes())
+        for group, some in rows.items()
+    ]
