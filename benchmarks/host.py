@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 from unittest import mock
@@ -46,12 +47,11 @@ from transexplain.explaining import explain_request
 from transexplain.models.invariance import invariance_of
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.array_columns import bytes_of
+from transexplain.store.array_columns import stored_content
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import OF_ITEMS
-from transexplain.store.shard_digests import held_rows
 from workers import claim_to_commit
 from workers.reader_pool import host_processes
 
@@ -165,8 +165,10 @@ def _part_bytes(db: Database, run_id: str) -> int:
     total = 0
     with db.read() as connection:
         recorded = recorded_shards(db, run_id)
-        for held in (held_rows(connection, run_id, each) for each in recorded):
-            total += sum(bytes_of(table, held.rows[table.name]) for table in OF_ITEMS)
+        for each, table in product(recorded, OF_ITEMS):
+            names = [column.name for column in table.c]
+            rows = range(each.start, each.stop)
+            total += len(stored_content(connection, table, names, run_id, rows))
     return total
 
 
