@@ -216,10 +216,6 @@ def test_invalid_requests_are_refused_with_their_reason(tmp_path: Path) -> None:
         replace(explained(text_plan, tmp_path, "joint"), fit=None)
     with pytest.raises(ConfigurationError, match="held out"):
         train(replace(explained(text_plan, tmp_path, "separate"), share=0.0), StopAt())
-    with pytest.raises(ConfigurationError, match=r"explainer\.weight"):
-        ExplainerPlan(weight=0)
-    with pytest.raises(ConfigurationError, match=r"explainer\.depth"):
-        ExplainerPlan(depth=0)
     prepared = prepare(text_plan(tmp_path))
     with pytest.raises(ConfigurationError, match="cannot read layer 9"):
         fresh_explainer(

@@ -11,7 +11,6 @@ import transformers
 from tiny_models import SIZES, text_items
 from tiny_trainings import StopAt, text_plan
 
-from transexplain.errors import ConfigurationError
 from transexplain.extras.training.classifiers import prepare
 from transexplain.extras.training.fitting import fit
 from transexplain.extras.training.optimisation import (
@@ -221,9 +220,3 @@ def test_running_statistics_of_frozen_layers_stay() -> None:
     assert torch.equal(before, module[1].running_mean)
     stepper.step(torch.rand(5, 3), 2)
     assert not torch.equal(before, module[1].running_mean)
-
-
-def test_impossible_stages_are_refused(bert_dir: Path) -> None:
-    model = load_model(bert_dir)
-    with pytest.raises(ConfigurationError, match="layers_per_interval"):
-        stages_of(model, sample(model), Stages(layers_per_interval=0))

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -35,44 +35,36 @@ from transexplain.types.tokens import Token
 _REACTS = 1e-4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSites:
-    """The input layers of one graph model, and the positions before its nodes there."""
-
-    sites: Sites
-    prefix: int = 0  #: positions before the first node at `encoder`: virtual nodes
-    width: int | None = None  #: F; None: no graph was seen yet
-
-
 class NodeProbe:
     """Finds the input layer `encoder` of one module at the first graph, once for all threads."""
 
     def __init__(self, module: nn.Module, caller: Caller) -> None:
         self._module, self._caller = module, caller
         self._lock = threading.Lock()
-        self._found: NodeSites | None = None
+        self._measured: tuple[Sites, int, int] | None = None
 
     def sites(self) -> Sites:
         """The input layers; before the first graph, the most likely ones."""
-        graph = self._found
-        return first_sites(self._module, ()) if graph is None else graph.sites
+        measured = self._measured
+        return first_sites(self._module, ()) if measured is None else measured[0]
 
-    def of(self, inputs: Mapping[str, Tensor]) -> NodeSites:
-        """The input layers as one graph shows them: `inputs` (1, ...) each, on its device.
+    def prefix_and_width(self, inputs: Mapping[str, Tensor]) -> tuple[int, int]:
+        """The positions before the first node at `encoder` (virtual nodes), and F.
 
-        Raises ItemError `model-error` where the model fails on it; the next graph is then tried.
+        As the first graph shows them: `inputs` (1, ...) each, on its device. Raises ItemError
+        `model-error` where the model fails on it; the next graph is then tried.
         """
         with self._lock:
-            if self._found is None:
+            if self._measured is None:
                 try:
-                    self._found = self._measured(inputs)
+                    self._measured = self._measure(inputs)
                 except FORWARD_ERRORS as error:
                     raise ItemError(
                         "model-error", f"the model failed on it: {type(error).__name__}: {error}"
                     ) from error
-            return self._found
+            return self._measured[1:]
 
-    def _measured(self, inputs: Mapping[str, Tensor]) -> NodeSites:
+    def _measure(self, inputs: Mapping[str, Tensor]) -> tuple[Sites, int, int]:
         """The first layer list that reads one vector per node, and nothing else of the nodes."""
         main = self._caller.main
         graph = {name: values[0] for name, values in inputs.items()}
@@ -84,10 +76,7 @@ class NodeProbe:
         _, nodes, width = inputs[main].shape
         probe.run()  # a graph on which the model fails gives no information
         for sites in sites_of_blocks(self._module):
-            first, second = (
-                probe.input_layer(sites, "encoder"),
-                swapped.input_layer(sites, "encoder"),
-            )
+            first, second = (run.input_layer(sites, "encoder") for run in (probe, swapped))
             if first is None or second is None or first.shape != second.shape:
                 continue
             layout = _layout(first)
@@ -96,8 +85,8 @@ class NodeProbe:
                 continue
             improved = replace(sites, layout=layout)
             if probe.is_cut(improved, "encoder"):
-                return NodeSites(sites=improved, prefix=prefix, width=width)
-        return NodeSites(sites=Sites(block=None), width=width)
+                return improved, prefix, int(width)
+        return Sites(block=None), 0, int(width)
 
 
 def _layout(input_layer: Tensor) -> Layout | None:
@@ -180,12 +169,12 @@ class NodeEncoder:
         elif MASK not in inputs:
             inputs[MASK] = torch.ones(nodes, dtype=torch.long)
         row = one_row(inputs, self.dtype)
-        probe = self.probe.of({name: values.to(self.device) for name, values in row.items()})
-        if probe.width not in (None, width):
-            raise ItemError(
-                "bad-input", f"{self.main} has width {width}; the model takes {probe.width}"
-            )
-        tokens = _virtual(probe.prefix) + _nodes(names_of(item.content, nodes))
+        prefix, takes = self.probe.prefix_and_width(
+            {name: values.to(self.device) for name, values in row.items()}
+        )
+        if takes != width:
+            raise ItemError("bad-input", f"{self.main} has width {width}; the model takes {takes}")
+        tokens = _virtual(prefix) + _nodes(names_of(item.content, nodes))
         return Encoded(
             item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=False
         )

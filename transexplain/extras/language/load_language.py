@@ -67,9 +67,16 @@ def load_language_model(
     folder, text = folder_of(source)
     config = read_config(folder)
     pictures = kind is None and _has_pictures(config)
+    named = "pictures" if pictures else kind or _kind_of_config(config)
+    if named is None:
+        raise ModelLoadError(
+            f"{text}: the architectures of its config.json, {config.get('architectures')!r:.80}, "
+            "have no language-model head; give the directory of a model that was saved with one, "
+            "or say kind="
+        )
     given, read, origin = huggingface.read_language_model(
         folder,
-        "pictures" if pictures else kind or _kind_of_config(config, text),
+        named,
         source=text,
         dtype=torch_dtype(str(dtype or "float32").removeprefix("torch.")),
         device=place_of(str(device or "cpu")),
@@ -118,9 +125,7 @@ def language_kind(source: str) -> LanguageKind | None:
         return None
     if _has_pictures(config):
         return "causal"
-    names = config.get("architectures")
-    known = names if isinstance(names, list) else []
-    return next((kind for name in known if (kind := kind_of_class(str(name)))), None)
+    return _kind_of_config(config)
 
 
 def _has_pictures(config: dict[str, Any]) -> bool:
@@ -137,12 +142,7 @@ def _has_pictures(config: dict[str, Any]) -> bool:
     return bool(known & named) and bool({"image_token_id", "image_token_index"} & {*config})
 
 
-def _kind_of_config(config: dict[str, Any], source: str) -> LanguageKind:
+def _kind_of_config(config: dict[str, Any]) -> LanguageKind | None:
     names = config.get("architectures")
-    for name in names if isinstance(names, list) else []:
-        if (kind := kind_of_class(str(name))) is not None:
-            return kind
-    raise ModelLoadError(
-        f"{source}: the architectures of its config.json, {names!r:.80}, have no language-model "
-        "head; give the directory of a model that was saved with one, or say kind="
-    )
+    known = names if isinstance(names, list) else []
+    return next((kind for name in known if (kind := kind_of_class(str(name)))), None)

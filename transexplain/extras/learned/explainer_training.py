@@ -300,9 +300,6 @@ class SeparateObjective:
         """Rank correlation with the teacher, and the explanation loss, on examples held out."""
         return measured(self.model, self.explainer, self._held, self.plan.loss)
 
-    def epoch_started(self, epoch: int) -> None:
-        """Nothing depends on the epoch."""
-
 
 class JointObjective:
     """Cross-entropy plus lambda times the explanation loss, with fresh targets at every step."""
@@ -369,9 +366,6 @@ class JointObjective:
             "classification": scores["loss"],
             "explanation": explanation,
         }
-
-    def epoch_started(self, epoch: int) -> None:
-        """Targets are made at every step."""
 
     def write_explainer(
         self, prepared: PreparedFit, output: Path, *, seed: int

@@ -87,8 +87,8 @@ def _transformers(
 ) -> LoadedModel:
     config = read_config(folder)
     modality = huggingface.modality_of(config, str(folder))
-    own = [str(name) for _, name in sorted((config.get("id2label") or {}).items(), key=_index)]
-    if own == list(classes):
+    own = {int(index): str(name) for index, name in (config.get("id2label") or {}).items()}
+    if [own[index] for index in sorted(own)] == list(classes):
         return load_model(source, device=device)
     files = weight_files(folder)
     names = dict(enumerate(classes))
@@ -160,10 +160,6 @@ def _fill_below_head(module: nn.Module, weights: dict[str, torch.Tensor], where:
     wrong = mismatches((name, weights[name].shape, below[name].shape) for name in known)
     check_keys(below.keys() - weights.keys(), weights.keys() - own.keys(), wrong, where)
     module.load_state_dict({name: weights[name] for name in below}, strict=False)
-
-
-def _index(entry: tuple[Any, Any]) -> int:
-    return int(entry[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
