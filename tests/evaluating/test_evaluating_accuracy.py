@@ -15,8 +15,8 @@ from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating import curve_scores as scoring
-from transexplain.evaluating.curve_scores import PerturbedLogits
+from transexplain.evaluating import evaluate_items as scoring
+from transexplain.evaluating.evaluate_items import PerturbedLogits
 from transexplain.evaluating.metrics import curve_of
 from transexplain.explaining.long_texts import redrawn_in_windows
 from transexplain.methods.at_input_layer import InputLayerForward
@@ -420,7 +420,7 @@ def test_no_time_holds_what_the_first_pass_of_a_process_costs(
         ran.add(kind)
 
     fresh.module.register_forward_pre_hook(moved)
-    for module in ("evaluation_bench", "curve_scores"):
+    for module in ("evaluation_bench", "evaluate_items"):
         monkeypatch.setattr(f"transexplain.evaluating.{module}.time.perf_counter", lambda: now)
     found, _ = scored(fresh, labelled()[:1], ("lrp", "random"), ("runtime",))
     assert ran == {False, True}

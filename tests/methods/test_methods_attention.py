@@ -13,8 +13,7 @@ import transexplain as te
 from transexplain.engine.operator_parts import AttentionPass, read_attention
 from transexplain.engine.propagate import propagate
 from transexplain.errors import ConfigurationError, EngineError
-from transexplain.methods.attention_flow import _flows
-from transexplain.methods.global_maps import mean_heads
+from transexplain.methods.global_maps import _flows, mean_heads
 from transexplain.methods.map_passes import MapMethod, global_maps
 from transexplain.methods.relevance import chefer_rules
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import transexplain as te
 from transexplain.errors import ConfigurationError, ModelLoadError
-from transexplain.methods.decoded_gradcam import highest
+from transexplain.methods.layer_gradcam import highest
 from transexplain.models.hidden_states import blocks_of, run_layers
 from transexplain.models.lm_head import head_names, lm_head
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel

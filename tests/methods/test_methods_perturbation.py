@@ -18,11 +18,14 @@ import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.methods import cost_of, facts_of
 from transexplain.methods.batch_explanation import generator_of
-from transexplain.methods.kernel_shap import coalitions
-from transexplain.methods.lime import nearness, neighbours
-from transexplain.methods.occlusion import windows
+from transexplain.methods.perturbation import (
+    coalitions,
+    nearness,
+    neighbours,
+    permutations,
+    windows,
+)
 from transexplain.methods.presence import cells
-from transexplain.methods.shapley_sampling import permutations
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Attribution, ItemFailure
 from transexplain.types.scores import MethodSpec
@@ -184,7 +187,7 @@ def test_occlusion_is_the_fall_of_the_logit(tangled, window: int, stride: int) -
 
 def test_occlusion_in_parts_is_the_same(tangled, monkeypatch) -> None:
     whole = explain(tangled, TEXTS, "occlusion", target="all", window=2)
-    monkeypatch.setattr("transexplain.methods.occlusion.CELLS_AT_ONCE", 100)
+    monkeypatch.setattr("transexplain.methods.perturbation.CELLS_AT_ONCE", 100)
     parts = explain(tangled, TEXTS, "occlusion", target="all", window=2)
     for left, right in zip(whole, parts, strict=True):
         np.testing.assert_allclose(left.relevance, right.relevance, atol=1e-12)

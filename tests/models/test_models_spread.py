@@ -29,10 +29,8 @@ from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.evaluating.metrics.randomisation import randomised_model
 from transexplain.methods.at_input_layer import steps_of
-from transexplain.methods.gae import accumulated
-from transexplain.methods.global_maps import mean_heads
+from transexplain.methods.global_maps import accumulated, mean_heads, rolled
 from transexplain.methods.map_passes import MapMethod, Maps, _EagerPasses
-from transexplain.methods.rollout import rolled
 from transexplain.models import huggingface
 from transexplain.models.huggingface import card_map
 from transexplain.models.loaded_model import LoadedModel

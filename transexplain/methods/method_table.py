@@ -190,28 +190,28 @@ _GRADIENT = {
         needs_rules=True,
     ),
     "saliency": MethodFacts(
-        place="transexplain.methods.saliency:explain",
+        place="transexplain.methods.input_gradients:explain_saliency",
         source="Simonyan et al. 2014, section 3",
         unit="score",
         cost=saliency,
     ),
     "smoothgrad": MethodFacts(
-        place="transexplain.methods.smoothgrad:explain",
+        place="transexplain.methods.input_gradients:explain_smoothgrad",
         source="Smilkov et al. 2017, section 3, times the input",
         cost=smoothgrad,
     ),
     "integrated-gradients": MethodFacts(
-        place="transexplain.methods.integrated_gradients:explain",
+        place="transexplain.methods.input_gradients:explain_integrated_gradients",
         source="Sundararajan et al. 2017, section 3",
         cost=integrated_gradients,
     ),
     "gradient-shap": MethodFacts(
-        place="transexplain.methods.gradient_shap:explain",
+        place="transexplain.methods.input_gradients:explain_gradient_shap",
         source="Lundberg and Lee 2017; Erion et al. 2021",
         cost=gradient_shap,
     ),
     "deeplift-shap": MethodFacts(
-        place="transexplain.methods.deeplift_shap:explain",
+        place="transexplain.methods.input_gradients:explain_deeplift_shap",
         source="Shrikumar et al. 2017, section 3.5.2; Lundberg and Lee 2017, section 4.2",
         needs_rules=True,
         cost=deeplift_shap,
@@ -224,40 +224,40 @@ _CHEFER = "Chefer et al. 2021a"
 
 _ATTENTION = {
     "attention-last": MethodFacts(
-        place="transexplain.methods.attention_last:explain",
+        place="transexplain.methods.global_maps:explain_last",
         source=f"a baseline of {_CHEFER} and of Ali et al. 2022 (A-Last)",
         reads_target="no",
         cost=no_backward,
     ),
     "rollout": MethodFacts(
-        place="transexplain.methods.rollout:explain",
+        place="transexplain.methods.global_maps:explain_rollout",
         source="Abnar & Zuidema 2020, Eq. 1",
         reads_target="no",
         cost=no_backward,
     ),
     "attention-flow": MethodFacts(
-        place="transexplain.methods.attention_flow:explain",
+        place="transexplain.methods.global_maps:explain_flow",
         source="Abnar & Zuidema 2020, section 3",
         reads_target="no",
         needs=("igraph", "flow"),
         cost=no_backward,
     ),
     "attention-gradcam": MethodFacts(
-        place="transexplain.methods.attention_gradcam:explain",
+        place="transexplain.methods.global_maps:explain_gradcam",
         source=f"a baseline of {_CHEFER}; Selvaraju et al. 2017, Eq. 1-2",
     ),
     "gae": MethodFacts(
-        place="transexplain.methods.gae:explain",
+        place="transexplain.methods.global_maps:explain_gae",
         source="Chefer et al. 2021b, Eq. 5-6",
     ),
     "transformer-attribution": MethodFacts(
-        place="transexplain.methods.transformer_attribution:explain",
+        place="transexplain.methods.global_maps:explain_transformer_attribution",
         source=f"{_CHEFER}, Eq. 13-14",
         needs_rules=True,
         cost=relevance_and_gradient,
     ),
     "partial-lrp": MethodFacts(
-        place="transexplain.methods.partial_lrp:explain",
+        place="transexplain.methods.global_maps:explain_partial_lrp",
         source="Voita et al. 2019, section 5.1",
         unit="unit_relevance",
         reads_target="weakly",
@@ -273,22 +273,22 @@ ATTENTION = {
 
 _PERTURBATION = {
     "occlusion": MethodFacts(
-        place="transexplain.methods.occlusion:explain",
+        place="transexplain.methods.perturbation:explain_occlusion",
         source="Zeiler & Fergus 2014, section 4.2",
         cost=occlusion,
     ),
     "lime": MethodFacts(
-        place="transexplain.methods.lime:explain",
+        place="transexplain.methods.perturbation:explain_lime",
         source="Ribeiro et al. 2016, Eq. 2",
         cost=lime,
     ),
     "shapley-sampling": MethodFacts(
-        place="transexplain.methods.shapley_sampling:explain",
+        place="transexplain.methods.perturbation:explain_shapley_sampling",
         source="Castro et al. 2009; Strumbelj & Kononenko 2010",
         cost=shapley_sampling,
     ),
     "kernel-shap": MethodFacts(
-        place="transexplain.methods.kernel_shap:explain",
+        place="transexplain.methods.perturbation:explain_kernel_shap",
         source="Lundberg & Lee 2017, Theorem 2",
         cost=kernel_shap,
     ),
@@ -307,7 +307,7 @@ LAYER = {
         unit="score",
     ),
     "decoded-gradcam": MethodFacts(
-        place="transexplain.methods.decoded_gradcam:explain",
+        place="transexplain.methods.layer_gradcam:explain_decoded",
         source="Hou and Castanon 2023, Algorithm 1",
         unit="score",
         modalities=("text",),

@@ -10,9 +10,8 @@ import transformers
 from architectures_record import randomised
 
 import transexplain as te
-from transexplain.extras.language.generated_answers import generating
-from transexplain.extras.language.generation import TogetherGeneration
-from transexplain.extras.language.language_model import LanguageModel
+from transexplain.extras.language.language_model import LanguageModel, TogetherGeneration
+from transexplain.extras.language.load_language import generating
 from transexplain.types.items import Item
 
 TEXT = "The nurse said that he was late, and the doctor said that she was early."

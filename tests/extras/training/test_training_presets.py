@@ -29,18 +29,18 @@ from transexplain.extras.training.optimisation import (
     precision_of,
     set_dropout,
 )
+from transexplain.extras.training.train_command import (
+    PRESETS,
+    TrainingSpec,
+    plan_training,
+    with_preset,
+)
 from transexplain.extras.training.training_plans import (
     ExplainerPlan,
     FitPlan,
     TrainingPlan,
 )
 from transexplain.extras.training.training_runs import train
-from transexplain.extras.training.training_spec import (
-    PRESETS,
-    TrainingSpec,
-    plan_training,
-    with_preset,
-)
 from transexplain.settings import Settings
 
 #: the columns of Table 2: base rate, batch size, epochs of the base and of the XAI module, lambda

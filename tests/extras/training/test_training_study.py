@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.training_study import KINDS, MODES, Protocol, stage_one, stage_two
 from benchmarks.training_study_tables import PUBLISHED, tables
-from transexplain.extras.training.training_spec import PRESETS
+from transexplain.extras.training.train_command import PRESETS
 
 
 def test_the_paper_s_protocol_is_the_preset_as_it_is(tmp_path: Path) -> None:

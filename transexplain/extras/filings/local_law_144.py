@@ -6,8 +6,13 @@ The rules (6 RCNY 5-300 to 5-304) are named in our own words; what they ask for 
 from collections.abc import Iterator
 
 from transexplain.errors import ConfigurationError
-from transexplain.extras.filings.impact_by_category import ImpactByCategory, impact_of
-from transexplain.extras.filings.impact_ratios import ImpactAnswer, ImpactRow, ImpactTable
+from transexplain.extras.filings.impact_by_category import (
+    ImpactAnswer,
+    ImpactByCategory,
+    ImpactRow,
+    ImpactTable,
+    impact_of,
+)
 from transexplain.reports.exports.export_run import Redaction, explained_summary
 from transexplain.reports.exports.run_facts import coverage, redaction
 from transexplain.reports.page import moment

@@ -1,4 +1,4 @@
-"""The plan of a training, and its result; without torch. `training_spec` checks its values."""
+"""The plan of a training, and its result; without torch. `train_command` checks its values."""
 
 import hashlib
 import json
