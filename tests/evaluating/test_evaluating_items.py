@@ -94,9 +94,8 @@ def test_curves_are_what_the_model_says_one_text_at_a_time(model: LoadedModel) -
                 assert score.value == pytest.approx(by_hand.value, abs=1e-12)
 
 
-@pytest.mark.parametrize("over", ["tokens", "words"])
-def test_other_items_in_the_batch_change_no_score(model: LoadedModel, over: str) -> None:
-    metrics = tuple(MetricSpec(name=name, params={"over": over}) for name in CURVES)
+def test_other_items_in_the_batch_change_no_score(model: LoadedModel) -> None:
+    metrics = tuple(MetricSpec(name=name, params={"over": "words"}) for name in CURVES)
     items = text_items(*TEXTS)
     together = scores_of(evaluated(model, items, plan_of(metrics=metrics)))
     for item in items:
@@ -273,12 +272,6 @@ def test_stopping_ends_the_work(model: LoadedModel) -> None:
 def test_a_wrong_plan_is_reported(model: LoadedModel, plan: EvaluationPlan, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         evaluated(model, text_items(*TEXTS), plan)
-
-
-def test_the_model_is_left_as_it_was(model: LoadedModel) -> None:
-    before = {name: value.clone() for name, value in model.module.state_dict().items()}
-    evaluated(model, text_items(*TEXTS), plan_of())
-    assert all(torch.equal(before[name], v) for name, v in model.module.state_dict().items())
 
 
 def test_a_batch_is_timed_in_equal_shares(monkeypatch: pytest.MonkeyPatch) -> None:

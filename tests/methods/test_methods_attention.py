@@ -197,18 +197,14 @@ def _smallest_cut(layers: list[np.ndarray], *, source: int, sink: int) -> float:
         ("gae", {"variant": "official"}, "'paper' or 'authors'"),
         ("gae", {"padded_length": 9}, "variant='authors' only"),
         ("gae", {"padded_length": 3, "variant": "authors"}, "less than the 8 positions"),
+        ("gae", {"padded_length": 30, "variant": "authors"}, "for texts"),
         ("transformer-attribution", {"only_block": 1, "start_layer": 1}, "leave start_layer out"),
         ("partial-lrp", {"layer": -3}, "0 to 1"),
     ],
 )
 def test_bad_parameters(method: str, params: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
-        relevance("BERT", method, **params)
-
-
-def test_pictures_are_not_padded() -> None:
-    with pytest.raises(ConfigurationError, match="for texts"):
-        relevance("ViT", "gae", variant="authors", padded_length=30)
+        relevance("ViT" if named == "for texts" else "BERT", method, **params)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tiny_models import bert, picture, pixels, vit, wordpiece
+from tiny_models import picture, pixels, vit, wordpiece
 from torch import nn
 
 import transexplain as te
@@ -159,13 +159,6 @@ def test_a_linear_model_is_recovered(method: str) -> None:
         assert (one.unit, one.at, one.ledger) == ("logits", "inputs", None)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_contrast_alone_is_the_difference_of_its_classes(tangled, method: str) -> None:
-    good, bad = explain(tangled, SIX, method, target=["class:good", "class:bad"])
-    (one,) = explain(tangled, SIX, method, target="contrast:good-bad")
-    np.testing.assert_allclose(one.relevance, good.relevance - bad.relevance, atol=1e-10)
-
-
 @pytest.mark.parametrize(("window", "stride"), [(1, 1), (2, 1), (3, 2), (9, 4)])
 def test_occlusion_is_the_fall_of_the_logit(tangled, window: int, stride: int) -> None:
     (whole,) = answers(tangled, SIX, [[True] * 6])
@@ -183,14 +176,6 @@ def test_occlusion_is_the_fall_of_the_logit(tangled, window: int, stride: int) -
     by_class = {one.class_index: content(one) for one in found}
     for index in range(3):
         np.testing.assert_allclose(by_class[index], (totals / counts)[:, index], atol=1e-12)
-
-
-def test_occlusion_in_parts_is_the_same(tangled, monkeypatch) -> None:
-    whole = explain(tangled, TEXTS, "occlusion", target="all", window=2)
-    monkeypatch.setattr("transexplain.methods.perturbation.CELLS_AT_ONCE", 100)
-    parts = explain(tangled, TEXTS, "occlusion", target="all", window=2)
-    for left, right in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(left.relevance, right.relevance, atol=1e-12)
 
 
 def test_shapley_sampling_walks_all_orders_where_they_are_few(tangled) -> None:
@@ -422,9 +407,9 @@ def test_every_pixel_is_in_one_patch() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("over", ["tokens", "words"])
-def test_batches_padding_and_neighbours_change_nothing(tangled, method: str, over: str) -> None:
-    options = {"target": TARGETS, "classifications": GROUPS, "over": over}
+def test_batches_padding_and_neighbours_change_nothing(tangled, method: str) -> None:
+    """Of words; of tokens it is a matter of every method."""
+    options = {"target": TARGETS, "classifications": GROUPS, "over": "words"}
     together = explain(tangled, TEXTS, method, batch_tokens=10_000, **options)
     alone = explain(tangled, TEXTS, method, batch_tokens=1, **options)
     assert len(together) == len(TEXTS) * 8
@@ -439,6 +424,7 @@ def test_small_memory_changes_nothing(tangled, method: str, monkeypatch) -> None
     whole = explain(tangled, TEXTS, method, target="all")
     monkeypatch.setattr("transexplain.methods.presence.ANSWERS_AT_ONCE", 1)
     monkeypatch.setattr("transexplain.methods.presence.POSITIONS_AT_ONCE", 50)
+    monkeypatch.setattr("transexplain.methods.perturbation.CELLS_AT_ONCE", 100)
     parts = explain(tangled, TEXTS, method, target="all")
     for left, right in zip(whole, parts, strict=True):
         np.testing.assert_allclose(left.relevance, right.relevance, atol=1e-10)
@@ -470,18 +456,6 @@ def test_seeds_threads_and_random_state(method: str) -> None:
     if options:
         other = explain(model, TEXTS, method, **{**options, "seed": 6})
         assert np.abs(other[4].relevance - first[4].relevance).max() > 1e-6
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_model_is_left_as_it_was(method: str) -> None:
-    module = bert(id2label=dict(enumerate(CLASSES))).double().train()
-    model = te.wrap(module, modality="text", tokenizer=wordpiece())
-    weights = {name: values.clone() for name, values in module.state_dict().items()}
-    first, second = (explain(model, TEXTS[0], method)[0] for _ in range(2))
-    np.testing.assert_array_equal(first.relevance, second.relevance)  # no dropout
-    assert all(part.training for part in module.modules())
-    assert all((weights[name] == values).all() for name, values in module.state_dict().items())
-    assert all(p.requires_grad and p.grad is None for p in module.parameters())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from transexplain.evaluating.metrics.perturbation_curves import (
 )
 from transexplain.evaluating.metrics.rationale import oracle
 from transexplain.evaluating.metrics.segmentation import upsampled
-from transexplain.explaining import Explained, Stopped
+from transexplain.explaining import Stopped
 from transexplain.explaining.batch_sizes import Room, batches_of, give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure, portions
 from transexplain.explaining.long_texts import redrawn_in_windows, window_weights
@@ -202,13 +202,6 @@ def score_of(label: str, metric: str, case: Case, scored: Scored) -> MetricScore
         curve=scored.curve,
         reason=scored.reason,
         detail=scored.detail,
-    )
-
-
-def not_scored(item_id: str, label: str, target: str, metric: str, reason: str) -> MetricScore:
-    """The record of an explanation that is not there."""
-    return MetricScore(
-        item_id=item_id, method=label, target=target, metric=metric, value=None, reason=reason
     )
 
 
@@ -504,7 +497,14 @@ class Measuring:
         for target in self.evaluation.request.targets:
             for spec in self.evaluation.plan.metrics:
                 if self.evaluation.measures(spec, item.index):
-                    yield not_scored(item.id, label, target.spec, spec.label, reason)
+                    yield MetricScore(
+                        item_id=item.id,
+                        method=label,
+                        target=target.spec,
+                        metric=spec.label,
+                        value=None,
+                        reason=reason,
+                    )
 
 
 def _of_map(spec: MetricSpec, measure: Callable[[Case], Scored], case: Case) -> Scored:
@@ -554,85 +554,77 @@ def evaluate_items(
         ConfigurationError: a method, a metric or a baseline does not fit the model.
     """
     for given in portions(items, TOGETHER[model.modality], alone):
-        yield from _ItemGroup(model, evaluation, observer).evaluate(given)
-
-
-class _ItemGroup:
-    """Some items that are measured together."""
-
-    def __init__(self, model: LoadedModel, evaluation: Evaluation, observer: Observer) -> None:
-        self.model, self.evaluation, self.observer = model, evaluation, observer
-        self.request = evaluation.request
-        self.specs = evaluation.plan.metrics
-
-    def evaluate(self, given: Sequence[Item | ItemFailure]) -> Iterator[EvaluatedItem]:
-        """One end for each, in order."""
-        items = [entry for entry in given if isinstance(entry, Item)]
-        encoded = iter(self.request.encode(self.model, items))
+        encoded = iter(
+            evaluation.request.encode(model, [entry for entry in given if isinstance(entry, Item)])
+        )
         ready = [next(encoded) if isinstance(entry, Item) else entry for entry in given]
         whole = [case for case in ready if not isinstance(case, ItemFailure)]
-        ends = iter(self._measured(whole)) if whole else iter(())
+        ends = iter(_measured(model, whole, evaluation, observer) if whole else ())
         for case in ready:
             end = EvaluatedItem(failure=case) if isinstance(case, ItemFailure) else next(ends)
-            self.observer.item_done(case.item_id if isinstance(case, ItemFailure) else case.item.id)
+            observer.item_done(case.item_id if isinstance(case, ItemFailure) else case.item.id)
             yield end
 
-    def _measured(self, encoded: Sequence[Encoded]) -> Sequence[EvaluatedItem]:
-        self._check_stop()
-        self.observer.batch_started([entry.item.id for entry in encoded])
-        questions = self._questions(encoded)
-        if isinstance(questions, tuple):
-            if len(encoded) == 1:
-                failed = model_failure(encoded[0].item, *questions)
-                return [EvaluatedItem(failure=failed.failure)]
-            return [end for entry in encoded for end in self._measured([entry])]
-        outcomes = [
-            self._outcome(entry, logits)
-            for entry, logits in zip(encoded, questions.whole, strict=True)
-        ]
-        usable = [row for row, end in enumerate(outcomes) if end.failure is None]
-        scores: dict[str, list[MetricScore]] = {entry.item.id: [] for entry in encoded}
-        measuring = Measuring(
-            model=self.model,
-            evaluation=self.evaluation,
-            observer=Heartbeat(self.observer),
-            encoded=encoded,
-            questions=questions,
+
+def _measured(
+    model: LoadedModel, encoded: Sequence[Encoded], evaluation: Evaluation, observer: Observer
+) -> list[EvaluatedItem]:
+    """The ends of some items that are measured together; one by one where that fails."""
+    request, ids = evaluation.request, [entry.item.id for entry in encoded]
+
+    def beat() -> None:
+        _check_stop(observer)
+        observer.check_started(ids)
+
+    _check_stop(observer)
+    observer.batch_started(ids)
+    try:
+        questions = PerturbedLogits.of(model, encoded, request.long_text_join, beat)
+    except (ConfigurationError, Stopped):
+        raise
+    except Exception as error:  # noqa: BLE001 - becomes the item's error row
+        trace = traceback_of(error)
+        failed = error.with_traceback(None)  # its frames hold the tensors
+    else:
+        return list(_scored(model, encoded, evaluation, observer, questions))
+    if is_out_of_memory(failed):
+        give_back(model)
+    if len(encoded) == 1:
+        return [EvaluatedItem(failure=model_failure(encoded[0].item, failed, trace).failure)]
+    return [end for entry in encoded for end in _measured(model, [entry], evaluation, observer)]
+
+
+def _scored(
+    model: LoadedModel,
+    encoded: Sequence[Encoded],
+    evaluation: Evaluation,
+    observer: Observer,
+    questions: PerturbedLogits,
+) -> Iterator[EvaluatedItem]:
+    request = evaluation.request
+    outcomes = [
+        finished(request, Member(0, entry, request.classes_of(entry.item)), logits, ())
+        for entry, logits in zip(encoded, questions.whole, strict=True)
+    ]
+    usable = [row for row, end in enumerate(outcomes) if end.failure is None]
+    scores: dict[str, list[MetricScore]] = {entry.item.id: [] for entry in encoded}
+    measuring = Measuring(
+        model=model,
+        evaluation=evaluation,
+        observer=Heartbeat(observer),
+        encoded=encoded,
+        questions=questions,
+    )
+    for score in measuring.scores(usable):
+        scores[score.item_id].append(score)
+    for entry, end in zip(encoded, outcomes, strict=True):
+        yield EvaluatedItem(
+            outcome=end.outcome,
+            failure=end.failure,
+            scores=() if end.failure else joined_draws(scores[entry.item.id]),
         )
-        for score in measuring.scores(usable):
-            scores[score.item_id].append(score)
-        return [
-            EvaluatedItem(
-                outcome=end.outcome,
-                failure=end.failure,
-                scores=() if end.failure else joined_draws(scores[entry.item.id]),
-            )
-            for entry, end in zip(encoded, outcomes, strict=True)
-        ]
 
-    def _questions(self, encoded: Sequence[Encoded]) -> PerturbedLogits | tuple[Exception, str]:
-        """The answers, or the error without its frames, and its traceback."""
-        try:
-            return PerturbedLogits.of(
-                self.model, encoded, self.request.long_text_join, lambda: self._beat(encoded)
-            )
-        except (ConfigurationError, Stopped):
-            raise
-        except Exception as error:  # noqa: BLE001 - becomes the item's error row
-            trace = traceback_of(error)
-            failed = error.with_traceback(None)  # its frames hold the tensors
-        if is_out_of_memory(failed):
-            give_back(self.model)
-        return failed, trace
 
-    def _beat(self, encoded: Sequence[Encoded]) -> None:
-        self._check_stop()
-        self.observer.check_started([entry.item.id for entry in encoded])
-
-    def _check_stop(self) -> None:
-        if self.observer.should_stop():
-            raise Stopped
-
-    def _outcome(self, encoded: Encoded, logits: Array) -> Explained:
-        labels = self.request.classes_of(encoded.item)
-        return finished(self.request, Member(0, encoded, labels), logits, ())
+def _check_stop(observer: Observer) -> None:
+    if observer.should_stop():
+        raise Stopped

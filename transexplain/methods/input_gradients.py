@@ -11,13 +11,15 @@ values; `seed` with the item's id decides what is drawn, whatever the batch. Rel
 (rows, cols). All raise ConfigurationError for wrong parameters.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torchvision.transforms.functional import gaussian_blur
 
 from transexplain.engine.rescale_mode import Rescaled, rescaled
 from transexplain.errors import ConfigurationError, EngineError
@@ -34,11 +36,154 @@ from transexplain.methods.at_input_layer import (
     several,
     summed_gradients,
 )
-from transexplain.methods.baselines import Noise, baseline_of, logits_at, value_range
-from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve
+from transexplain.methods.batch_explanation import Array, BatchExplanation, Resolve, generator_of
+from transexplain.methods.presence import black
 from transexplain.methods.relevance import InputLayer
 from transexplain.models.invariance import tolerance_of
 from transexplain.models.loaded_model import Batch, LoadedModel
+from transexplain.types.items import own_positions
+
+#: standard deviation of the blurred baseline, as a share of the picture's shorter side
+BLUR = 1 / 16
+_TOKENS = {"mask": "mask_token_id", "pad": "pad_token_id", "unk": "unk_token_id"}
+
+
+def baseline_of(passed: InputLayerForward, baseline: str | None) -> Tensor:
+    """The values at the input layer of each item without information, of its shape.
+
+    Texts: `mask`, `pad`, `unk`: the input layer of the same text with all but its special tokens
+        replaced
+    by that token. Pictures: `mean`, `black`, `blur`: the input layer of a picture of the mean
+    colour of the training pictures (zeros, as inputs are normalised), of a black one, and of the
+    picture itself blurred by a Gaussian of a sixteenth of its side. Both: `zero`, zeros at the
+    input layer. None: `mean` for pictures, for texts the first of those tokens that the tokenizer
+    has, `zero` without a tokenizer. Padding stays as it is.
+
+    At `encoder` zeros are nothing that a model ever sees: norms and attention found sharply on the
+    way there, and integrated gradients need many more steps.
+
+    Raises:
+        ConfigurationError: an unknown baseline, or one that this model cannot make.
+    """
+    modality = passed.model.modality
+    known = _TOKENS if modality == "text" else _PICTURES if modality == "image" else {}
+    name = _usual(passed) if baseline is None else baseline
+    if name == "zero":
+        return torch.where(own_part(passed), torch.zeros_like(passed.start), passed.start)
+    if name not in known:
+        raise ConfigurationError(
+            f"unknown baseline {name!r} for a model of modality {modality!r}; known: "
+            f"{', '.join(('zero', *known))}"
+        )
+    if modality == "text":
+        changed = {"input_ids": _replaced(passed, name)}
+    else:
+        changed = {"pixel_values": _PICTURES[name](passed)}
+    other = dataclasses.replace(passed.batch, inputs={**passed.batch.inputs, **changed})
+    return InputLayerForward.of(passed.model, other, passed.at).start
+
+
+def logits_at(passed: InputLayerForward, values: Tensor) -> Array:
+    """(B, C) the logits with `values` (B, ...) at the input layer."""
+    rows = torch.arange(len(values), device=values.device)
+    with torch.no_grad():
+        logits = [as_array(passed(values[part], rows[part])) for part in passed.chunks(rows)]
+    return np.concatenate(logits)
+
+
+def own_part(passed: InputLayerForward) -> Tensor:
+    """Return which elements there belong to an item and not to padding; broadcasts."""
+    start = passed.start
+    if passed.at == "pixels":
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=start.device)
+    positions = torch.arange(start.shape[1], device=start.device)
+    lengths = torch.tensor([entry.length for entry in passed.batch.encoded], device=start.device)
+    return (positions < lengths[:, None])[:, :, None]
+
+
+def _tokens(passed: InputLayerForward) -> dict[str, int]:
+    """The tokens that the model's tokenizer has, by the name of their baseline."""
+    tokenizer = getattr(passed.model.encoder, "tokenizer", None)
+    ids = {name: getattr(tokenizer, place, None) for name, place in _TOKENS.items()}
+    return {name: int(token) for name, token in ids.items() if token is not None}
+
+
+def _usual(passed: InputLayerForward) -> str:
+    if passed.model.modality == "image":
+        return "mean"
+    return next(iter(_tokens(passed)), "zero")
+
+
+def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:
+    """(B, T) ids with that token replacing every content token."""
+    tokens = _tokens(passed)
+    if baseline not in tokens:
+        there = ", ".join(f"baseline={name!r}" for name in ("zero", *tokens))
+        raise ConfigurationError(
+            f"baseline={baseline!r} needs a tokenizer with a {baseline} token, which this model "
+            f"does not have; use {there}"
+        )
+    ids: Tensor = passed.batch.inputs["input_ids"]
+    content = [own_positions(entry.features, ids.shape[1]) for entry in passed.batch.encoded]
+    masks = torch.from_numpy(np.stack(content)).to(ids.device)
+    return ids.masked_fill(masks, tokens[baseline])
+
+
+def _blurred(passed: InputLayerForward) -> Tensor:
+    pixels: Tensor = passed.batch.inputs["pixel_values"]
+    side = min(pixels.shape[2:])
+    sigma = max(1.0, BLUR * side)
+    kernel = min(2 * int(3 * sigma) + 1, 2 * ((side - 1) // 2) + 1)
+    blurred: Tensor = gaussian_blur(pixels, [kernel, kernel], [sigma, sigma])
+    return blurred
+
+
+_PICTURES: dict[str, Callable[[InputLayerForward], Tensor]] = {
+    "mean": lambda passed: torch.zeros_like(passed.batch.inputs["pixel_values"]),
+    "black": lambda passed: black(passed.model, passed.batch.inputs["pixel_values"]),
+    "blur": _blurred,
+}
+
+
+class Noise:
+    """Standard normal numbers for the input layers of a batch, the same for an item in every batch.
+
+    An item's numbers follow from the seed, its id and how many draws were made for it; they are
+    drawn for its own positions, in float64 on the CPU, and are 0 on padding.
+    """
+
+    def __init__(self, passed: InputLayerForward, seed: int, purpose: str) -> None:
+        encoded = passed.batch.encoded
+        self.passed = passed
+        self.generators = [generator_of(seed, entry.item.id, purpose) for entry in encoded]
+
+    def normal(self, rows: Tensor) -> Tensor:
+        """(N, ...) one draw for each of the items `rows` (N,), in their order."""
+        start = self.passed.start
+        out = torch.zeros((len(rows), *start.shape[1:]), dtype=torch.float64)
+        for place, row in enumerate(rows.tolist()):
+            own = out[place]
+            if self.passed.at != "pixels":
+                own = own[: self.passed.batch.encoded[row].length]
+            own.copy_(torch.randn(own.shape, generator=self.generators[row], dtype=torch.float64))
+        return out.to(start)
+
+    def uniform(self, rows: Tensor) -> Tensor:
+        """(N, 1, ...) one number between 0 and 1 for each of the items `rows` (N,)."""
+        start = self.passed.start
+        drawn = [
+            torch.rand(1, generator=self.generators[row], dtype=torch.float64)
+            for row in rows.tolist()
+        ]
+        return torch.cat(drawn).to(start).view(-1, *[1] * (start.dim() - 1))
+
+
+def value_range(passed: InputLayerForward) -> Tensor:
+    """(B, 1, ...) the largest minus the smallest value of each item's own positions."""
+    start, own = passed.start, own_part(passed)
+    high = torch.where(own, start, -torch.inf).flatten(1).amax(1)
+    low = torch.where(own, start, torch.inf).flatten(1).amin(1)
+    return (high - low).view(-1, *[1] * (start.dim() - 1))
 
 
 def explain_integrated_gradients(
@@ -240,13 +385,14 @@ def explain_deeplift_shap(  # noqa: PLR0913 - each parameter of a method is a ke
     check_count("references", references)
     check_share("sigma", sigma)
     passed = InputLayerForward.of(model, batch, at)
-    around = _Around(passed, baseline_of(passed, baseline), sigma, references, seed)
+    base = baseline_of(passed, baseline)
+    around = partial(_references, passed, base, sigma=sigma, count=references, seed=seed)
     with torch.no_grad():
-        logits = np.concatenate([as_array(passed(there, rows)) for rows, there in around])
+        logits = np.concatenate([as_array(passed(there, rows)) for rows, there in around()])
 
     def relevance(target: Tensor) -> Tensor:
         begin, total = 0, torch.zeros_like(passed.start, dtype=torch.float64)
-        for rows, reference in around:
+        for rows, reference in around():
             end = begin + len(rows)
             passes = _checked(passed, rows, reference, logits[begin:end], method)
             add_rows(total, rows, passes.relevance(target[rows]))
@@ -257,25 +403,19 @@ def explain_deeplift_shap(  # noqa: PLR0913 - each parameter of a method is a ke
     return explain_at_input_layer(passed, resolve, relevance, method=method, difference=difference)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Around:
-    """References of every item, a chunk at a time, the same ones in every iteration."""
+def _references(
+    passed: InputLayerForward, base: Tensor, *, sigma: float, count: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Items (N,) of the batch and one reference (N, ...) for each, a chunk at a time.
 
-    passed: InputLayerForward
-    base: Tensor  #: (B, ...), the first reference of every item
-    sigma: float
-    count: int
-    seed: int
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Items (N,) of the batch and one reference (N, ...) for each."""
-        rows, items = several(self.passed, self.count), len(self.base)
-        noise = Noise(self.passed, self.seed, "references")
-        deviation = self.sigma * value_range(self.passed)
-        for part in self.passed.chunks(rows):
-            own, noisy = rows[part], torch.arange(part.start, part.stop) >= items
-            away = like_rows(noisy, self.passed) * deviation[own] * noise.normal(own)
-            yield own, self.base[own] + away
+    The same ones at every call; `base` (B, ...) is the first reference of every item.
+    """
+    rows, deviation = several(passed, count), sigma * value_range(passed)
+    noise = Noise(passed, seed, "references")
+    for part in passed.chunks(rows):
+        own, noisy = rows[part], torch.arange(part.start, part.stop) >= len(base)
+        away = like_rows(noisy, passed) * deviation[own] * noise.normal(own)
+        yield own, base[own] + away
 
 
 def _checked(

@@ -7,7 +7,6 @@ from evidence_cases import picture_case
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.map_metrics import pointing_game
-from transexplain.evaluating.metrics.rationale import oracle
 from transexplain.evaluating.metrics.segmentation import (
     _pixels,
     pixel_accuracy,
@@ -17,7 +16,6 @@ from transexplain.evaluating.metrics.segmentation import (
     segmentation_ap,
     segmentation_map,
     segmentation_miou,
-    upsampled,
 )
 
 SEGMENTATION = (pixel_accuracy, segmentation_ap, segmentation_miou)
@@ -162,15 +160,6 @@ def test_pointing_within_the_box() -> None:
     assert pointing_game(away).reason == "nothing that the model saw of the picture is marked"
 
 
-def test_the_oracle_finds_what_is_marked() -> None:
-    case = picture_case(np.zeros((4, 4)), mask=QUARTER)
-    found = oracle(case)
-    assert found is not None
-    drawn = picture_case(found.relevance, mask=QUARTER)
-    assert [metric(drawn, interpolation="nearest").value for metric in SEGMENTATION] == [1, 1, 1]
-    assert pointing_game(drawn).value == 1
-
-
 @pytest.mark.parametrize("metric", SEGMENTATION)
 def test_bad_parameters(metric) -> None:
     case = picture_case(np.ones((2, 2)), mask=QUARTER)
@@ -258,10 +247,3 @@ def test_what_cannot_be_pooled() -> None:
     assert pooled_miou([whole]).value == pytest.approx(0.25)  # nothing of 0, half of everything
     with pytest.raises(ConfigurationError, match="pixels"):
         pixel_counts(nothing, pixels=0)
-
-
-def test_pixels_of_patches_are_interpolated_as_in_torch() -> None:
-    relevance = np.random.default_rng(1).normal(size=(3, 5))
-    given = torch.from_numpy(relevance)[None, None]
-    expected = torch.nn.functional.interpolate(given, size=(12, 40), mode="bilinear")[0, 0]
-    np.testing.assert_allclose(upsampled(relevance, 12, 40), expected.numpy(), atol=1e-12)

@@ -17,7 +17,7 @@ from tiny_trainings import StopAt, image_plan, text_plan
 from transexplain.errors import ConfigurationError
 from transexplain.extras.training.classifiers import prepare
 from transexplain.extras.training.fitting import FitResult, fit
-from transexplain.extras.training.optimisation import ParameterGroup, precision_of
+from transexplain.extras.training.optimisation import ParameterGroup
 from transexplain.extras.training.training_plans import FitObserver, FitPlan, TrainingPlan
 from transexplain.extras.training.training_runs import train
 
@@ -145,13 +145,6 @@ def test_the_clip_bounds_a_step(plan: TrainingPlan, tmp_path: Path) -> None:
 def test_a_loss_that_is_no_number_ends_with_a_remedy(plan: TrainingPlan, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="lower learning_rate"):
         run(plan, tmp_path / "fit", Scripted([0.0] * 6, loss=math.inf))
-
-
-def test_precision_by_device() -> None:
-    cpu = torch.device("cpu")
-    assert precision_of("auto", cpu) is None
-    assert precision_of("float32", cpu) is None
-    assert precision_of("bfloat16", cpu) is torch.bfloat16
 
 
 def test_training_in_bfloat16_keeps_float32_weights(plan: TrainingPlan) -> None:

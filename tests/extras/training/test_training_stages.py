@@ -1,7 +1,6 @@
 """Which parameters move in which stage, and how fast."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from transexplain.extras.training.optimisation import (
     stages_of,
 )
 from transexplain.extras.training.training_plans import FitPlan, Optimisation, Stages
-from transexplain.extras.training.training_runs import train
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Item
@@ -176,17 +174,6 @@ def test_later_stages_have_lower_rates(bert_dir: Path) -> None:
     assert found["embeddings, words"] == (2.5e-4, 80, 7.0)
     (words,) = [one for one in groups if one.name == "embeddings, words"]
     assert list(words.parameters) == ["bert.embeddings.word_embeddings.weight"]
-
-
-@pytest.mark.exhaustive
-def test_without_stages_everything_is_trained_from_the_first_step(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path, stages=None)
-    plan = replace(plan, fit=FitPlan(epochs=1, batch_size=8))
-    before = load_model(plan.source).module.state_dict()
-    after = load_model(train(plan).model)
-    moved = changed(before, after)
-    assert "bert.embeddings.word_embeddings.weight" in moved
-    assert "classifier.weight" in moved
 
 
 def test_running_statistics_of_frozen_layers_stay() -> None:

@@ -366,20 +366,4 @@ class Bench(Protocol):
         """
 
 
-__all__ = [
-    "CURVES",
-    "MAPS",
-    "MODELS",
-    "TABLE",
-    "Array",
-    "Bench",
-    "Better",
-    "Case",
-    "Masks",
-    "MetricFacts",
-    "MetricKind",
-    "Scored",
-    "unmeasured",
-]
-
 TABLE = {**CURVES, **MAPS, **MODELS}

@@ -7,12 +7,14 @@ these are about the people that the items are of: the data says in columns who t
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import nan
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer, favourable_answers, probability
 from transexplain.analysis.groups.intervals import Interval, Share, ratio
@@ -74,45 +76,8 @@ class ImpactAnswer:
     tables: tuple[ImpactTable, ...]
 
 
-@dataclass(slots=True)
-class _Cell:
-    """The items of one sex and ethnicity."""
-
-    answers: int
-    items: int = 0
-    selected: list[int] = field(init=False)  #: by answer
-    scores: list["array[float]"] = field(init=False)  #: log-odds by answer
-
-    def __post_init__(self) -> None:
-        self.selected = [0] * self.answers
-        self.scores = [array("d") for _ in range(self.answers)]
-
-
-class _CountedItems:
-    """All items by sex and ethnicity: 8 bytes an item and answer."""
-
-    def __init__(self, plan: ImpactPlan, answers: Sequence[Answer], classes: Sequence[str]) -> None:
-        self.cells: dict[_Key, _Cell] = {}
-        self._plan, self._answers, self._classes = plan, answers, classes
-        self._unknown = {value.strip().casefold() for value in plan.unknown} | {""}
-
-    def add(self, some: Sequence[Answered]) -> None:
-        """Count items; one without all logits has scores that are not a number."""
-        width = len(self._classes)
-        full = (logits if len(logits) == width else (nan,) * width for _, logits, _ in some)
-        matrix = np.array(list(full), dtype=np.float64)
-        scores = [answer.log_odds(matrix) for answer in self._answers]
-        for row, (predicted, _, meta) in enumerate(some):
-            key = self._category(meta, self._plan.sex), self._category(meta, self._plan.ethnicity)
-            cell = self.cells.setdefault(key, _Cell(len(self._answers)))
-            cell.items += 1
-            for number, answer in enumerate(self._answers):
-                cell.selected[number] += answer.selects(predicted, self._classes)
-                cell.scores[number].append(scores[number][row])
-
-    def _category(self, meta: Mapping[str, str], column: str | None) -> str | None:
-        value = str(meta.get(column) or "").strip() if column is not None else ""
-        return None if value.casefold() in self._unknown else value
+#: log-odds of the items of one sex and ethnicity, and how many of them have the answer
+_Cells = Mapping[_Key, tuple["array[float]", int]]
 
 
 def impact_answers(
@@ -125,24 +90,40 @@ def impact_answers(
 
     Memory grows by 8 bytes for each item and answer: the median is the exact one.
     """
-    counted, rest = _CountedItems(plan, answers, classes), iter(items)
+    unknown = {value.strip().casefold() for value in plan.unknown} | {""}
+
+    def category(meta: Mapping[str, str], column: str | None) -> str | None:
+        value = str(meta.get(column) or "").strip() if column is not None else ""
+        return None if value.casefold() in unknown else value
+
+    scores: dict[_Key, list[array[float]]] = {}
+    selected: dict[_Key, list[int]] = {}
+    rest, width = iter(items), len(classes)
     while some := list(islice(rest, _TOGETHER)):
-        counted.add(some)
+        # an item without all logits has scores that are not a number
+        full = [logits if len(logits) == width else (nan,) * width for _, logits, _ in some]
+        odds = [answer.log_odds(np.array(full, dtype=np.float64)) for answer in answers]
+        for row, (predicted, _, meta) in enumerate(some):
+            key = category(meta, plan.sex), category(meta, plan.ethnicity)
+            if key not in scores:
+                scores[key], selected[key] = [array("d") for _ in answers], [0] * len(answers)
+            for number, answer in enumerate(answers):
+                selected[key][number] += answer.selects(predicted, classes)
+                scores[key][number].append(odds[number][row])
     return tuple(
-        _of_answer(plan, counted.cells, number, answer) for number, answer in enumerate(answers)
+        _of_answer(plan, answer, {key: (of[n], selected[key][n]) for key, of in scores.items()})
+        for n, answer in enumerate(answers)
     )
 
 
-def _of_answer(
-    plan: ImpactPlan, cells: Mapping[_Key, _Cell], number: int, answer: Answer
-) -> ImpactAnswer:
-    scores = np.concatenate([np.zeros(0), *(cell.scores[number] for cell in cells.values())])
+def _of_answer(plan: ImpactPlan, answer: Answer, cells: _Cells) -> ImpactAnswer:
+    scores = np.concatenate([np.zeros(0), *(of_cell for of_cell, _ in cells.values())])
     median = float(np.median(scores)) if scores.size and not np.isnan(scores).any() else None
     return ImpactAnswer(
         answer=answer.name,
         median=median,
         median_probability=None if median is None else float(probability(median)),
-        tables=tuple(_impact_table(plan, cells, number, median, by) for by in _kinds(plan)),
+        tables=tuple(_impact_table(plan, cells, median, by) for by in _kinds(plan)),
     )
 
 
@@ -162,72 +143,53 @@ _PARTS: Mapping[By, Callable[[_Key], _Key]] = {
 }
 
 
-@dataclass(slots=True)
-class _Sums:
-    """The sums of one category."""
-
-    items: int = 0
-    selected: int = 0
-    above: int = 0
-
-
-def _impact_table(
-    plan: ImpactPlan, cells: Mapping[_Key, _Cell], number: int, median: float | None, by: By
-) -> ImpactTable:
-    sums: dict[tuple[str, str], _Sums] = {}
+def _impact_table(plan: ImpactPlan, cells: _Cells, median: float | None, by: By) -> ImpactTable:
+    sums: dict[tuple[str, str], NDArray[np.int64]] = {}
     unknown = 0
-    for key, cell in cells.items():
+    for key, (scores, selected) in cells.items():
         sex, ethnicity = _PARTS[by](key)
         if sex is None or ethnicity is None:
-            unknown += cell.items
+            unknown += len(scores)
             continue
-        total_of_key = sums.setdefault((sex, ethnicity), _Sums())
-        total_of_key.items += cell.items
-        total_of_key.selected += cell.selected[number]
-        if median is not None:
-            total_of_key.above += int(np.count_nonzero(np.asarray(cell.scores[number]) > median))
-    items = sum(total.items for total in sums.values())
-    return ImpactTable(
-        by=by,
-        items=items,
-        unknown=unknown,
-        rows=tuple(_rows(sums, items, plan.exclude_below, scored=median is not None)),
-    )
+        above = 0 if median is None else int(np.count_nonzero(np.asarray(scores) > median))
+        total = sums.setdefault((sex, ethnicity), np.zeros(3, dtype=np.int64))
+        total += (len(scores), selected, above)
+    totals: dict[tuple[str, str], list[int]] = {key: sums[key].tolist() for key in sorted(sums)}
+    rows = tuple(_rows(totals, plan.exclude_below, scored=median is not None))
+    return ImpactTable(by=by, items=sum(n for n, *_ in totals.values()), unknown=unknown, rows=rows)
 
 
 def _rows(
-    sums: Mapping[tuple[str, str], _Sums], items: int, least: float, *, scored: bool
+    totals: Mapping[tuple[str, str], Sequence[int]], least: float, *, scored: bool
 ) -> Iterator[ImpactRow]:
-    ordered = sorted(sums.items())
-    kept = [total for _, total in ordered if total.items / items >= least]
+    """`totals`: of each category its items, those selected and those above the median."""
+    items = sum(n for n, *_ in totals.values())
+    shares = {
+        key: Share(count=selected, total=n, effective=float(n), freedom=float("inf"))
+        for key, (n, selected, _) in totals.items()
+    }
+    kept = [key for key, share in shares.items() if share.total / items >= least]
     # of several with the highest rate the largest is what intervals are against
-    best = max(kept, key=lambda total: (total.selected / total.items, total.items), default=None)
-    reference = _share(best) if best and best.selected else None
-    scoring = max((total.above / total.items for total in kept), default=0.0) if scored else 0.0
-    for (sex, ethnicity), cell in ordered:
-        share, excluded = _share(cell), cell.items / items < least
-        against = None if excluded else reference
+    best = max(kept, key=lambda key: (shares[key].value, shares[key].total), default=None)
+    reference = shares[best] if best is not None and shares[best].count else None
+    scoring = max((totals[key][2] / totals[key][0] for key in kept), default=0.0) if scored else 0.0
+    for key, (n, selected, above) in totals.items():
+        share, against = shares[key], reference if key in kept else None
         yield ImpactRow(
-            sex=sex,
-            ethnicity=ethnicity,
-            items=cell.items,
-            share=cell.items / items,
-            excluded=excluded,
-            selected=cell.selected,
+            sex=key[0],
+            ethnicity=key[1],
+            items=n,
+            share=n / items,
+            excluded=key not in kept,
+            selected=selected,
             rate=share.value,
             interval=share.interval(),
             ratio=share.value / against.value if against else None,
-            ratio_interval=ratio(share, against) if against and cell is not best else None,
-            above=cell.above if scored else None,
-            scoring_rate=cell.above / cell.items if scored else None,
-            scoring_ratio=cell.above / cell.items / scoring if scoring and not excluded else None,
+            ratio_interval=ratio(share, against) if against and key != best else None,
+            above=above if scored else None,
+            scoring_rate=above / n if scored else None,
+            scoring_ratio=above / n / scoring if scoring and key in kept else None,
         )
-
-
-def _share(sums: _Sums) -> Share:
-    return Share(
-        count=sums.selected, total=sums.items, effective=float(sums.items), freedom=float("inf")
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,7 +311,7 @@ def _lowest_rate(answer: ImpactAnswer, limit: float) -> str:
     if not known:
         why = "nobody was selected" if not _selected(answer) else "too few people to publish one"
         return f"No category has an impact ratio for {answer.answer}: {why}."
-    (least, row), below = min(known, key=_first), sum(ratio < limit for ratio, _ in known)
+    (least, row), below = min(known, key=itemgetter(0)), sum(ratio < limit for ratio, _ in known)
     return (
         f"Impact ratios by category for {answer.answer}: the lowest is {least:.3f} "
         f"({row.category}, {percent(row.rate or 0.0)} of {row.items:,} selected), {below} of "
@@ -361,12 +323,8 @@ def _lowest_score(answer: ImpactAnswer) -> Iterator[str]:
     rows = rows_of([answer])
     known = [(row.scoring_ratio, row) for row in rows if row.scoring_ratio is not None]
     if known:
-        least, row = min(known, key=_first)
+        least, row = min(known, key=itemgetter(0))
         yield f"By scores the lowest is {least:.3f} ({row.category})."
-
-
-def _first(pair: tuple[float, ImpactRow]) -> float:
-    return pair[0]
 
 
 def _selected(answer: ImpactAnswer) -> bool:
@@ -476,10 +434,8 @@ _RULES: Mapping[type, RedactionRules] = {
     ImpactRow: RedactionRules(
         stands=at_least("items"),
         fields={
-            **dict.fromkeys(
-                ("selected", "rate", "interval", "ratio", "ratio_interval"), _published
-            ),
-            **dict.fromkeys(("above", "scoring_rate", "scoring_ratio"), _scores_published),
+            **dict.fromkeys(_OF_SELECTION, _published),
+            **dict.fromkeys(_OF_SCORES, _scores_published),
             **kept("sex ethnicity items share excluded"),
         },
     ),
