@@ -329,20 +329,6 @@ def test_later_draws_are_what_the_method_gives_and_run_no_model(
     assert len(passes) == 1
 
 
-def test_draws_of_a_text_in_windows_are_evaluations_of_their_own(model: LoadedModel) -> None:
-    long = Item(id="long", index=0, content=" ".join([*TEXTS, *TEXTS]), label="good")
-    keys = {"long_text": "window", "window": 8}
-
-    def values(method: EvaluatedMethod) -> list[float | None]:
-        plan = plan_of((method,), ("activation",))
-        (end,) = evaluated(model, [long], plan, **keys)
-        return [one.value for one in end.scores]
-
-    alone = [values(random_of(1, seed=seed))[0] for seed in range(3)]
-    assert len(set(alone)) == 3
-    assert values(random_of(3)) == [pytest.approx(sum(alone) / 3)]
-
-
 @pytest.mark.parametrize("stride", [None, 4])
 @pytest.mark.parametrize("join", ["mean", "sum"])
 def test_later_draws_of_a_text_in_windows_run_no_model(

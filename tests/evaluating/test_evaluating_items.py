@@ -106,21 +106,6 @@ def test_other_items_in_the_batch_change_no_score(model: LoadedModel) -> None:
             assert other.curve == pytest.approx(score.curve, abs=1e-12)
 
 
-def test_pieces_of_a_word_are_perturbed_together(model: LoadedModel) -> None:
-    class Recording(Silent):
-        passes = 0
-
-        def batch_started(self, item_ids: Any) -> None:
-            Recording.passes += 1
-
-    fidelity = MetricSpec(name="fidelity", params={"over": "words", "share": 0.5})
-    ends = evaluated(
-        model, text_items("unbelievably good"), plan_of(metrics=(fidelity,)), Recording()
-    )
-    assert all(score.value in (0.0, 1.0) for end in ends for score in end.scores)
-    assert Recording.passes > 0
-
-
 def test_long_texts_are_evaluated_window_by_window(model: LoadedModel) -> None:
     item = text_items(LONG)[0]
     keys = {"long_text": "window", "window": 8}

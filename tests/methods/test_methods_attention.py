@@ -53,16 +53,6 @@ def test_the_row_that_is_read() -> None:
     assert rows_read("DeiT distilled")[:2].tolist() == [0.5, 0.5], "class and distillation token"
 
 
-@pytest.mark.parametrize("name", ["BERT", "Llama"])
-def test_rollout_and_last_are_distributions(name: str) -> None:
-    for method in ("rollout", "attention-last"):
-        found = relevance(name, method)
-        assert found.min() >= 0
-        assert found.sum() == pytest.approx(1)
-        everything = relevance(name, method, readout="all")
-        assert everything.sum() == pytest.approx(len(everything))
-
-
 def test_rollout_by_hand() -> None:
     product = np.eye(8)
     for weights in passed("BERT").maps:

@@ -4,7 +4,6 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,28 +186,6 @@ def test_shapley_sampling_walks_all_orders_where_they_are_few(tangled) -> None:
     assert np.abs(content(few) - expected[:, 0]).max() > 1e-3
 
 
-def test_shapley_sampling_comes_near_with_samples(tangled) -> None:
-    expected = text_shapley(tangled, SIX, 6)
-    scale = np.abs(expected).max(axis=0)
-    off = {}
-    for samples in (10, 700):
-        runs = [
-            np.array(
-                [
-                    content(one) - expected[:, one.class_index]
-                    for one in explain(
-                        tangled, SIX, "shapley-sampling", target="all", samples=samples, seed=seed
-                    )
-                ]
-            )
-            for seed in range(8)
-        ]
-        off[samples] = np.sqrt(np.mean(np.square(runs)))
-    assert off[700] < 0.05 * scale.max()
-    # the error falls with the root of the samples: 8.4 times
-    assert 5 < off[10] / off[700] < 13
-
-
 def test_reversed_orders_are_exact_for_pairs() -> None:
     model = wrapped(Bag(pairwise))
     expected = text_shapley(model, SIX, 6)
@@ -345,21 +322,6 @@ def test_captum_finds_the_same_occlusion_of_pictures(image_model, window: int, s
 # --- pictures -------------------------------------------------------------------------------
 
 
-def test_kernel_shap_of_patches_is_exact(image_model) -> None:
-    shown = pixels(picture())
-
-    def value(mask: tuple[bool, ...]) -> np.ndarray:
-        there = np.kron(np.array(mask).reshape(3, 3), np.ones((8, 8)))
-        with torch.no_grad():
-            return image_model.module((shown * torch.from_numpy(there))[None]).logits[0].numpy()
-
-    expected = exact_shapley(value, 9)
-    for one in explain(image_model, picture(), "kernel-shap", target="all"):
-        np.testing.assert_allclose(one.relevance.ravel(), expected[:, one.class_index], atol=1e-10)
-        assert one.relevance.shape == (3, 3)
-        assert one.prefix_relevance == (0.0,)
-
-
 @pytest.mark.parametrize("baseline", ["mean", "black", "blur"])
 def test_absent_patches(image_model, baseline: str) -> None:
     shown = pixels(picture())
@@ -483,16 +445,6 @@ def test_targets_cost_no_forward_pass(method: str, params: Any, rows: int | None
     assert declared.of(8)[1] == 0
     assert rows is None or counts[0] == rows
     assert facts_of(method).modalities == ("text", "image")
-
-
-def test_the_default_cost_of_a_long_item() -> None:
-    forwards = {name: cost_of(MethodSpec(name=name), 196).of(1)[0] for name in METHODS}
-    assert forwards == {
-        "occlusion": 197,
-        "lime": 513,
-        "shapley-sampling": 2 + 25 * 195,
-        "kernel-shap": 2 + 25 * 196,
-    }
 
 
 def test_equal_samples_are_computed_once() -> None:
@@ -682,15 +634,6 @@ def test_too_few_samples_are_noted(tangled, method: str) -> None:
     assert "too few samples" in few.notes[-1]
     (enough,) = explain(tangled, SIX, method, samples=60)
     assert "too few" not in " ".join(enough.notes)
-
-
-def test_a_batch_of_float32_gives_float32(tangled) -> None:
-    single = replace(tangled, module=Bag(entangled).float())
-    for method in METHODS:
-        (one,) = explain(single, SIX, method)
-        (double,) = explain(tangled, SIX, method)
-        assert one.relevance.dtype == np.float32
-        np.testing.assert_allclose(one.relevance, double.relevance, atol=1e-4)
 
 
 @pytest.mark.exhaustive

@@ -346,7 +346,7 @@ def test_maps_of_layers_on_two_cards_are_read_beside_the_logits(cards: None) -> 
     passed = AttentionPass(logits, tuple(layers), LinearValues())
     passes: Any = SimpleNamespace(attention=layers, relevance_of=lambda *_, **__: layers)
     eager = _EagerPasses(passed, passes, method, on(0, 2, 5).bool())
-    for found in eager.results(torch.ones(2, 3), last=True):
+    for found in eager.results(torch.ones(2, 3), True):
         assert found.device == logits.device
         assert found.shape == (items, 5, 5)
 

@@ -343,7 +343,9 @@ class Measuring:
 
     def scores(self, rows: Sequence[int]) -> Iterator[MetricScore]:
         """The score of every metric for every method's explanations of the items `rows`."""
-        sure = [row for row in rows if self._is_sure(row)]
+        surest = [probabilities(self.questions.whole[row][None]).max() for row in rows]
+        limit = self.evaluation.plan.confidence
+        sure = [row for row, most in zip(rows, surest, strict=True) if most > limit]
         for row in set(rows) - set(sure):
             reason = "the model is not sure enough of its prediction"
             for method in self._methods_of(row):
@@ -424,10 +426,6 @@ class Measuring:
             metric for metric in self.evaluation.plan.metrics if metric_facts(metric.name).timed
         ]
 
-    def _is_sure(self, row: int) -> bool:
-        logits = self.questions.whole[row]
-        return bool(probabilities(logits[None]).max() > self.evaluation.plan.confidence)
-
     def _item(self, row: int) -> Item:
         return self.encoded[row].item
 
@@ -480,7 +478,11 @@ class Measuring:
                 continue
             measure = bound_metric(spec)
             for case in self._measured(spec, cases):
-                yield score_of(label, spec.label, case, _of_map(spec, measure, case))
+                if metric_facts(spec.name).needs_evidence and case.item.evidence is None:
+                    scored = unmeasured("no evidence is marked in the item")
+                else:
+                    scored = measure(case)
+                yield score_of(label, spec.label, case, scored)
 
     def _of_models(self, bench: MethodBench, cases: Sequence[Case]) -> Iterator[MetricScore]:
         for spec in self._specs("model"):
@@ -505,12 +507,6 @@ class Measuring:
                         value=None,
                         reason=reason,
                     )
-
-
-def _of_map(spec: MetricSpec, measure: Callable[[Case], Scored], case: Case) -> Scored:
-    if metric_facts(spec.name).needs_evidence and case.item.evidence is None:
-        return unmeasured("no evidence is marked in the item")
-    return measure(case)
 
 
 def _oracles(entries: Sequence[Entry]) -> Iterator[Entry]:

@@ -107,6 +107,7 @@ def explain_by_maps(
         EngineError: a model without maps over all positions, or, for the readout `token`, one whose
             classifier pools its positions.
     """
+    method = replace(method, reads=method.of_item is None and readout == "token")
     with global_maps(model, batch, method) as maps:
         rows = rows_of(maps, readout) if method.of_item is None else None
 
@@ -189,7 +190,6 @@ def explain_last(
         key=(method, layer, readout, variant),
         layers=only(layer),
         compute=mean_heads,
-        reads=not authors and readout == "token",
         of_item=without_first if authors else None,
         length=padded_length,
     )
@@ -223,16 +223,11 @@ def explain_rollout(  # noqa: PLR0913 - each parameter of a method is a keyword
     recipe = MapMethod(
         key=(method, start_layer, stop_layer, readout, variant),
         layers=partial(layers_from, start=start_layer, stop=stop_layer),
-        compute=mean_heads if authors else _rolled,
-        reads=not authors and readout == "token",
+        compute=mean_heads if authors else lambda m: [rolled(mean_heads(m), normalise=True)],
         of_item=_rollout_of_authors if authors else None,
         length=padded_length,
     )
     return explain_by_maps(model, batch, resolve, recipe, name=method, readout=readout)
-
-
-def _rolled(maps: Maps) -> list[Tensor]:
-    return [rolled(mean_heads(maps), normalise=True)]
 
 
 def rolled(layers: Sequence[Tensor], *, normalise: bool) -> Tensor:
@@ -279,9 +274,8 @@ def explain_gae(
     recipe = MapMethod(
         key=(method, start_layer, variant),
         layers=partial(layers_from, start=start_layer),
-        compute=_gradient_means if authors else _gae,
+        compute=_gradient_means if authors else lambda m: [accumulated(_gradient_means(m))],
         gradients=True,
-        reads=not authors,
         of_item=_gae_of_authors if authors else None,
         length=padded_length,
     )
@@ -294,10 +288,6 @@ def _gradient_means(maps: Maps) -> list[Tensor]:
         (gradient * weights).clamp(min=0).mean(dim=1)
         for gradient, weights in zip(maps.gradients, maps.weights, strict=True)
     ]
-
-
-def _gae(maps: Maps) -> list[Tensor]:
-    return [accumulated(_gradient_means(maps))]
 
 
 def accumulated(layers: Sequence[Tensor]) -> Tensor:
@@ -358,7 +348,6 @@ def explain_transformer_attribution(  # noqa: PLR0913 - each parameter of a meth
         compute=_relevance_means if authors else _attribution,
         gradients=gradient,
         rules=chefer_rules("chefer-lrp", model.default_at, variant=variant),
-        reads=not authors,
         of_item=partial(_last_of_rolled, normalise=model.modality == "text") if authors else None,
         length=padded_length,
     )
@@ -420,7 +409,6 @@ def explain_partial_lrp(
         compute=partial(_relevance_mean, positive=authors),
         gradients=gradient,
         rules=rules,
-        reads=not authors,
         of_item=without_first if authors else None,
         length=padded_length,
     )
@@ -467,7 +455,6 @@ def explain_gradcam(
         layers=only(layer),
         compute=(lambda maps: [maps.weights[0], maps.gradients[0]]) if authors else _cam,
         gradients=True,
-        reads=not authors,
         of_item=partial(_scaled_cam, pictures=model.modality == "image") if authors else None,
         length=padded_length,
     )

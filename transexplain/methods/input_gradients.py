@@ -67,7 +67,8 @@ def baseline_of(passed: InputLayerForward, baseline: str | None) -> Tensor:
     """
     modality = passed.model.modality
     known = _TOKENS if modality == "text" else _PICTURES if modality == "image" else {}
-    name = _usual(passed) if baseline is None else baseline
+    usual = "mean" if modality == "image" else next(iter(_tokens(passed)), "zero")
+    name = usual if baseline is None else baseline
     if name == "zero":
         return torch.where(own_part(passed), torch.zeros_like(passed.start), passed.start)
     if name not in known:
@@ -106,12 +107,6 @@ def _tokens(passed: InputLayerForward) -> dict[str, int]:
     tokenizer = getattr(passed.model.encoder, "tokenizer", None)
     ids = {name: getattr(tokenizer, place, None) for name, place in _TOKENS.items()}
     return {name: int(token) for name, token in ids.items() if token is not None}
-
-
-def _usual(passed: InputLayerForward) -> str:
-    if passed.model.modality == "image":
-        return "mean"
-    return next(iter(_tokens(passed)), "zero")
 
 
 def _replaced(passed: InputLayerForward, baseline: str) -> Tensor:

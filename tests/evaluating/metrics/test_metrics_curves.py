@@ -155,6 +155,7 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
     assert facts.source
     assert facts.unit
     assert callable(METRICS.load(name))
+    assert bool(facts.axis) >= bool(facts.points)
 
 
 @pytest.mark.parametrize(
@@ -184,24 +185,15 @@ def test_even_shares_are_exact_tenths() -> None:
     assert evenly(10) == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
-def test_a_perturbation_curve_lies_at_its_shares() -> None:
-    spec = MetricSpec(name="hiding", params={"shares": (0.1, 0.4)})
-    assert axis_of(spec, 2) == (0.1, 0.4)
-    assert axis_of(MetricSpec(name="activation", params={"steps": 2}), 3) == (0.0, 0.5, 1.0)
-    with pytest.raises(ConfigurationError, match="no parameter 'depth'"):
-        axis_of(MetricSpec(name="activation", params={"depth": 2}), 3)
-
-
-def test_a_metric_declares_its_points() -> None:
-    assert axis_of(MetricSpec(name="token-f1"), 8) == (10, 20, 30, 40, 50, 60, 70, 80)
-    assert axis_of(MetricSpec(name="token-overlap"), 8) == (5, 10, 20, 30, 40, 50, 75, 100)
-
-
-def test_other_points_are_steps() -> None:
-    assert axis_of(MetricSpec(name="randomisation"), 3) == (1.0, 2.0, 3.0)
-
-
-@pytest.mark.parametrize("name", METRICS)
-def test_points_belong_to_an_axis(name: str) -> None:
-    facts = metric_facts(name)
-    assert bool(facts.axis) >= bool(facts.points)
+@pytest.mark.parametrize(
+    ("name", "params", "points"),
+    [
+        ("hiding", {"shares": (0.1, 0.4)}, (0.1, 0.4)),
+        ("activation", {"steps": 2}, (0.0, 0.5, 1.0)),
+        ("token-f1", {}, (10, 20, 30, 40, 50, 60, 70, 80)),
+        ("token-overlap", {}, (5, 10, 20, 30, 40, 50, 75, 100)),
+        ("randomisation", {}, (1.0, 2.0, 3.0)),
+    ],
+)
+def test_the_points_of_an_axis(name: str, params: dict[str, object], points: tuple) -> None:
+    assert axis_of(MetricSpec(name=name, params=params), 3) == points

@@ -388,7 +388,7 @@ def test_random_relevance_ignores_the_model_and_lrp_does_not(model: LoadedModel)
     values = {}
     for method in ("random", "lrp"):
         bench = bench_of(model, method)
-        scores = randomisation(bench, explained(bench, ITEMS))
+        scores = randomisation(bench, explained(bench, ITEMS[:2]))
         assert all(len(one.curve) == 4 for one in scores)
         values[method] = [one.value for one in scores]
     assert values["random"] == [1, 1]

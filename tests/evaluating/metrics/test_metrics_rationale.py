@@ -101,13 +101,6 @@ def test_iou_of_tokens(share: float, expected: float) -> None:
     assert rationale_iou(case, share=share).value == pytest.approx(expected)
 
 
-def test_a_tenth_is_the_default() -> None:
-    case = text_case([9, 8, *range(18)], *spans((1, 2)))
-    found = bound_metric(MetricSpec(name="rationale-iou"))(case)
-    assert found == rationale_iou(case, share=0.1)
-    assert found.value == 0  # 17 and 16, at the end
-
-
 def test_iou_f1_of_passages() -> None:
     chosen = [0, 1, 2, 5, 8, 9]
     relevance = [1.0 if n in chosen else 0.0 for n in range(12)]
@@ -204,20 +197,6 @@ def test_patches_by_boxes(box, boxes, expected) -> None:
 def test_patches_by_mask(box, mask, expected) -> None:
     found = marked(picture_case(np.zeros((2, 2)), box, mask=mask))
     np.testing.assert_allclose(found.reshape(2, 2), expected, atol=1e-12)
-
-
-def test_boxes_and_the_mask_drawn_of_them_mark_the_same() -> None:
-    generator = np.random.default_rng(0)
-    corners = np.sort(generator.integers(0, 41, size=(5, 2, 2)), axis=1)
-    corners[:, 1] += 1
-    mask = np.zeros((42, 42), dtype=bool)
-    for (left, top), (right, bottom) in corners:
-        mask[top:bottom, left:right] = True
-    boxes = tuple(map(tuple, (corners.reshape(5, 4) / 42).tolist()))
-    case = picture_case(np.zeros((3, 4)), (0.1, 0.2, 0.9, 0.7), boxes=boxes)
-    other = picture_case(np.zeros((3, 4)), (0.1, 0.2, 0.9, 0.7), mask=mask)
-    np.testing.assert_allclose(marked(case), marked(other), atol=1e-12)
-    assert 0 < marked(case).mean() < 1
 
 
 def test_the_oracle_is_what_is_marked() -> None:

@@ -4,7 +4,6 @@ import gzip
 import importlib.util
 import random
 from dataclasses import replace
-from itertools import combinations
 from math import exp, log
 from pathlib import Path
 from typing import Any
@@ -219,64 +218,6 @@ def test_rarity_in_wordfreq() -> None:
     assert rarity("hockey") == pytest.approx(-log(held), rel=1e-6)
     assert rarity("of") < rarity("year") < rarity("hockey") < rarity("qzxvwk")
     assert rarity(",") == rarity("'") == 0.0, "its table has no punctuation"
-
-
-def drawn_cases(seed: int, classes: int = 3, items: int = 24) -> list[Case]:
-    draw = random.Random(seed)
-    vocabulary = [f"w{n}" for n in range(150)]
-    cases = []
-    for number in range(items):
-        words = draw.choices(vocabulary, k=40)
-        relevance = [draw.gauss(0.5, 1.0) for _ in words]
-        cases.append(case_of_words(words, relevance, f"class {number % classes}"))
-    return cases
-
-
-def by_the_paper(
-    cases: list[Case], documents: list[set[str]], most: int
-) -> tuple[float, dict[tuple[str, str], set[str]]]:
-    """Section 3.2 and appendix A.1 in loops: pairs that share a word by C (C - 1) / 2 times k."""
-    totals: dict[str, dict[str, float]] = {}
-    for case in cases:
-        scores = totals.setdefault(case.attribution.class_name, {})
-        for word in case.attribution.words():
-            scores[word.text] = scores.get(word.text, 0.0) + word.relevance
-    top: dict[str, list[str]] = {}
-    for name, scores in totals.items():
-        weighted = {}
-        for word, total in scores.items():
-            holding = sum(word in document for document in documents)
-            weighted[word] = total * log(len(documents) / max(1, holding))
-        top[name] = sorted(weighted, key=lambda word: -weighted[word])[:most]
-    shared = {}
-    count = 0
-    for one, other in combinations(sorted(top), 2):
-        both = {word for word in top[one] if word in top[other]}
-        shared[one, other] = both
-        count += len(both)
-    return count / (len(top) * (len(top) - 1) / 2 * most), shared
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_slow_twin_of_the_paper(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(100 + seed)
-    texts = [" ".join(draw.choices([f"w{n}" for n in range(140)], k=12)) for _ in range(60)]
-    path = tmp_path / "reference.csv"
-    path.write_text("text\n" + "\n".join(texts) + "\n")
-    documents = [set(text.split()) for text in texts]
-    cases = drawn_cases(seed)
-    details = [token_overlap(case, reference=f"{path}#text").detail for case in cases]
-    found = overlap(details)
-    assert len(details[0]["words"]) == len(details[0]["relevance"]) == len(details[0]["rarity"])
-    assert min(details[0]["relevance"]) < 0, "every word counts, with its sign"
-    for place, count in enumerate(COUNTS):
-        if count > 50:  # some class has fewer words of positive score
-            break
-        assert found.curve[place] == pytest.approx(by_the_paper(cases, documents, count)[0])
-    value, shared = by_the_paper(cases, documents, 50)
-    assert value > 0
-    assert {tuple(pair["classes"]): set(pair["words"]) for pair in found.detail["shared"]} == shared
-    assert all(len(words) == 50 for words in found.detail["lists"].values())
 
 
 def test_common_words_head_no_class_with_a_reference(corpus: Path) -> None:

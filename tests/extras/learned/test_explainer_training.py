@@ -134,19 +134,6 @@ def test_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.exhaustive
-def test_joint_training_moves_the_classifier_by_the_explanation_loss(tmp_path: Path) -> None:
-    light = explained(text_plan, tmp_path, "joint", weight=1e-9)
-    heavy = replace(
-        light, output=tmp_path / "heavy", explainer=replace(light.explainer, weight=5.0)
-    )
-    weights = []
-    for plan in (light, heavy):
-        train(plan, StopAt())
-        weights.append(load_file(plan.output / "model" / "model.safetensors"))
-    assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 def test_training_targets_are_the_relevance_of_the_method(tmp_path: Path) -> None:
     prepared = prepare(text_plan(tmp_path))
     model, rows = prepared.model, (0, 3, 4, 7)

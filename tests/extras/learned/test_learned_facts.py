@@ -1,6 +1,7 @@
-"""The file of an explainer: its facts, and what is refused."""
+"""The file of an explainer, what it computes, and that a run with it can be verified."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 from explainer_samples import drawn_explainer, facts_for
+from gallery import Audit
+from learned_audits import explainer_for, learned, mixed
 from safetensors.torch import save_file
 from tiny_models import bert, wordpiece
+from verified_runs import audited, failed, flipped, tampered
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
@@ -153,18 +157,6 @@ def test_without_the_layer_sums_are_free() -> None:
     torch.testing.assert_close(moved[:, :1], 3 * once[:, :1])
 
 
-def test_the_scale_is_that_of_what_was_learned_from() -> None:
-    explainer = drawn_explainer(WIDTHS, C)
-    states, mask, own, logits = inputs()
-    printed = explainer(states, mask, own, logits)
-    wanted = torch.exp(
-        explainer.log_mean + explainer.log_deviation * printed.log_scale.clamp(-4, 4)
-    )
-    torch.testing.assert_close(printed.sizes[:, 0], wanted[:, 1])
-    torch.testing.assert_close(printed.sizes[:, 1], wanted[:, 0])
-    assert not printed.sizes[~mask].any()
-
-
 def test_calibration_by_hand() -> None:
     explainer = drawn_explainer(WIDTHS, 2)
     scales = torch.tensor([[0.5, 2.0], [1.0, 2.0], [4.0, 2.0]])
@@ -264,3 +256,69 @@ def test_relevance_that_is_zero_everywhere_does_no_harm() -> None:
         explainer, printed, relevance=nothing, known=known, scale=scale, constants=logits
     )
     assert torch.isfinite(loss)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    folder = tmp_path_factory.mktemp("learned")
+    return audited(folder, method=learned(explainer_for(folder)))
+
+
+def place(run: Audit) -> Path:
+    return run.folder / "trained" / "explainer.safetensors"
+
+
+def test_an_honest_run(run: Audit) -> None:
+    found = run.checks()
+    assert {one.status for one in found.values()} == {"PASS"}, found
+    assert str(place(run)) in found["explainers"].text
+    assert "4 items" in found["explained again"].text
+
+
+@pytest.mark.exhaustive
+def test_an_honest_mixed_run(tmp_path: Path) -> None:
+    found = audited(tmp_path, explain=mixed(explainer_for(tmp_path))).checks()
+    assert {one.status for one in found.values()} == {"PASS"}, found
+
+
+@pytest.mark.exhaustive
+def test_one_byte_of_its_weights_or_of_what_it_says(run: Audit) -> None:
+    path = place(run)
+    data = path.read_bytes()
+    for changed in (flipped(data), data.replace(b"forwards", b"forwerds"), data[:-8], b"{}"):
+        with tampered(path, changed):
+            found = run.checks()
+        assert failed(found) == ["explainers", "explained again"]
+        assert f"{path} has changed" in found["explainers"].text
+        assert str(path) in found["explained again"].text
+    assert not failed(run.checks())
+
+
+def test_an_exchanged_and_a_missing_file(run: Audit) -> None:
+    path = place(run)
+    other = explainer_for(run.folder, "another", forwards=1.5)
+    with tampered(path, other.read_bytes()):
+        found = run.checks()
+    assert failed(found) == ["explainers", "explained again"]
+    moved = path.rename(path.with_name("moved"))
+    try:
+        lost = run.checks()
+    finally:
+        moved.rename(path)
+    assert failed(lost) == ["explainers", "explained again"]
+    assert f"{path} is not there" in lost["explainers"].text
+    assert "--data-root" in lost["explainers"].text
+
+
+def test_where_it_is_now(run: Audit, tmp_path: Path) -> None:
+    for name in ("texts.jsonl", "groups.json"):
+        shutil.copy(run.folder / name, tmp_path / name)
+    assert not failed(run.checks(data_root=tmp_path)), "it is still where it was"
+    (tmp_path / "trained").mkdir()
+    moved = shutil.move(place(run), tmp_path / "trained" / "explainer.safetensors")
+    try:
+        found = run.checks(data_root=tmp_path)
+    finally:
+        shutil.move(moved, place(run))
+    assert not failed(found), found
+    assert str(moved) in found["explainers"].text

@@ -231,14 +231,6 @@ def test_one_rate_of_dropout_for_the_whole_classifier(kind: str) -> None:
     assert rates == {0.1}
 
 
-def test_the_presets_drop_a_tenth_of_base_and_explainer(tmp_path: Path) -> None:
-    _, objective = objectives_of(plan_of(tmp_path, "joint-vision"))
-    parts = list(objective.module.modules())
-    assert {part.p for part in parts if isinstance(part, torch.nn.Dropout)} == {0.1}
-    (explainer,) = [part for part in parts if isinstance(part, Explainer)]
-    assert {layer.dropout for layer in explainer.layers} == {0.1}
-
-
 def test_dropout_of_an_explainer_is_for_training_only(tmp_path: Path) -> None:
     prepared, _ = objectives_of(plan_of(tmp_path, "joint-text"))
     batch = prepared.training.batch(range(4)).batch

@@ -159,11 +159,3 @@ def test_the_callers_random_state_is_left_alone(tmp_path: Path) -> None:
     whole = replace(plan, output=tmp_path / "whole")
     train(whole)
     assert same(weights(plan), weights(whole))
-
-
-def test_the_seed_decides(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path)
-    other = replace(plan, output=tmp_path / "other", fit=replace(plan.fit, seed=4))
-    train(plan)
-    train(other)
-    assert not same(weights(plan), weights(other))

@@ -68,7 +68,9 @@ class PerturbationCurve:
             class_index: the class that is measured.
         """
         points = self._points(whole, answers, class_index)
-        value = points.mean() if self.summary == "mean" else self._area(points)
+        width = self.shares[-1] - self.shares[0]
+        area = self.summary == "area"
+        value = np.trapezoid(points, self.shares) / width if area else points.mean()
         return Scored(value=float(value), curve=tuple(points.tolist()))
 
     def _points(self, whole: Array, answers: Array, index: int) -> Array:
@@ -79,10 +81,6 @@ class PerturbationCurve:
         of_class = probabilities(answers)[:, index]
         before = probabilities(whole[None])[0, index]
         return np.asarray(before - of_class if self.measure == "fall" else of_class)
-
-    def _area(self, points: Array) -> float:
-        width = self.shares[-1] - self.shares[0]
-        return float(np.trapezoid(points, self.shares) / width)
 
 
 def too_small(features: int) -> Scored | None:

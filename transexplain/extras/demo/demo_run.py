@@ -13,7 +13,14 @@ from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec
 from transexplain.extras.demo.image_model import make_image_demo
-from transexplain.extras.demo.text_model import TextDemo, make_text_demo
+from transexplain.extras.demo.text_model import (
+    NEGATIVE,
+    PLANTED,
+    POSITIVE,
+    REFERENCE,
+    UNBIASED,
+    make_text_demo,
+)
 from transexplain.reports.report_records import Summary
 from transexplain.settings import Settings
 from transexplain.store import runs
@@ -44,8 +51,8 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> bool:
         database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
     )
     say("training a text classifier that favours one group of names ...")
-    text = make_text_demo(folder / "text", seed)
-    summary = audit(text_spec(text), settings, folder, say)
+    make_text_demo(folder / "text", seed)
+    summary = audit(text_spec(folder / "text"), settings, folder, say)
     say("training an image classifier on scanned digits ...")
     model_dir, image_dir = make_image_demo(folder / "image", seed)
     pictures = {
@@ -56,14 +63,13 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> bool:
     }
     audit(AuditSpec.model_validate(pictures), settings, folder, say)
     verdicts = {row.group: row for row in (summary.groups.verdicts if summary.groups else ())}
-    planted = verdicts[text.planted_group]
+    planted, unbiased = verdicts[PLANTED], [verdicts[UNBIASED]]
     swap = planted.counterfactual
     as_planted = planted.mention == "changes" and bool(swap and swap.effect > 0.0)
-    unbiased = [verdicts[name] for name in text.unbiased_groups]
     flagged = ", ".join(row.group for row in unbiased if row.state == "flagged")
     opened = ", ".join(row.group for row in unbiased if row.mention == "open")
     say(
-        f"planted bias towards {text.planted_group!r}: "
+        f"planted bias towards {PLANTED!r}: "
         f"{'was found' if as_planted else 'was NOT found'}; "
         f"unbiased groups flagged: {flagged or 'none'}; "
         f"mention still open for: {opened or 'none'}"
@@ -71,15 +77,15 @@ def run_demo(folder: Path, seed: int, *, say: Say) -> bool:
     return as_planted and not flagged
 
 
-def text_spec(demo: TextDemo) -> AuditSpec:
-    """The audit of the demo's text classifier."""
+def text_spec(folder: Path) -> AuditSpec:
+    """The audit of the text classifier that `make_text_demo` made in a folder."""
     return AuditSpec.model_validate(
         {
             "name": "demo-letters",
-            "model": str(demo.model_dir),
-            "data": {"source": str(demo.dataset), "id": "id"},
-            "targets": [demo.target],
-            "groups": {"lexicon": str(demo.lexicon), "reference": demo.reference},
+            "model": str(folder / "training" / "model"),
+            "data": {"source": str(folder / "letters.csv"), "id": "id"},
+            "targets": [f"contrast:{POSITIVE}-{NEGATIVE}"],
+            "groups": {"lexicon": str(folder / "names.yaml"), "reference": REFERENCE},
         }
     )
 

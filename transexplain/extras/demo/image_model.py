@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from transexplain.data.snapshot import prepare
-from transexplain.extras.training.training_plans import FitPlan, Optimisation, TrainingPlan
+from transexplain.extras.demo.text_model import trained_whole
+from transexplain.extras.training.training_plans import Optimisation
 from transexplain.types.plans import DatasetSpec
 
 DIGITS = tuple("0123456789")
@@ -48,8 +48,7 @@ def write_folder(scans: Scans, folder: Path) -> None:
         written[label] += 1
 
 
-_BATCH, _RATE, _WARMUP = 32, 2e-3, 0.3
-_HELD_OUT = 0.05  #: share of the training pictures that the curve of accuracy is measured on
+_BATCH, _RATE = 32, 2e-3
 _POSITION_SPREAD = 0.5  #: with timm's 0.02 the model learns only late where a patch is
 _MEAN, _STD = 0.3, 0.32  #: of the pictures, same for every channel
 _SIDE = SIDE * SCALE
@@ -92,24 +91,17 @@ def train(scans: Scans, folder: Path, *, seed: int, epochs: int) -> Path:
 
     The global random state is left as it was; weights depend on the seed and the scans only.
     """
-    start, pictures = folder / "start", folder / "training-pictures"
-    _write_untrained(start, seed)
+    pictures = folder / "training-pictures"
+    _write_untrained(folder / "start", seed)
     write_folder(scans, pictures)
-    plan = TrainingPlan(
-        source=str(start),
-        dataset=prepare(DatasetSpec(source=f"imagefolder:{pictures}"), folder / "snapshots"),
-        output=folder / "training",
-        share=_HELD_OUT,
-        stages=None,
+    return trained_whole(
+        DatasetSpec(source=f"imagefolder:{pictures}"),
+        folder,
         seed=seed,
+        epochs=epochs,
+        batch_size=_BATCH,
         optimisation=Optimisation(learning_rate=_RATE, weight_decay=0.05, label_smoothing=0.05),
-        fit=FitPlan(
-            epochs=epochs, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
-        ),
     )
-    from transexplain.extras.training.training_runs import train_afresh
-
-    return train_afresh(plan)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:

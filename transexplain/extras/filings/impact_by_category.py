@@ -309,7 +309,9 @@ def lowest_sentence(answer: ImpactAnswer, limit: float) -> str:
 def _lowest_rate(answer: ImpactAnswer, limit: float) -> str:
     known = [(row.ratio, row) for row in rows_of([answer]) if row.ratio is not None]
     if not known:
-        why = "nobody was selected" if not _selected(answer) else "too few people to publish one"
+        # counts that are not published may be above 0
+        nobody = all(row.selected == 0 for row in rows_of([answer]))
+        why = "nobody was selected" if nobody else "too few people to publish one"
         return f"No category has an impact ratio for {answer.answer}: {why}."
     (least, row), below = min(known, key=itemgetter(0)), sum(ratio < limit for ratio, _ in known)
     return (
@@ -327,23 +329,15 @@ def _lowest_score(answer: ImpactAnswer) -> Iterator[str]:
         yield f"By scores the lowest is {least:.3f} ({row.category})."
 
 
-def _selected(answer: ImpactAnswer) -> bool:
-    """Return whether anybody was selected, or may have been where counts are not published."""
-    return any(row.selected is None or row.selected for row in rows_of([answer]))
-
-
-def _beyond_chance(answer: ImpactAnswer, limit: float) -> bool:
-    """Return whether a whole interval lies below the limit."""
-    return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([answer]))
-
-
 def _sentences(report: Any) -> Iterable[Statement]:
     record = impact_of(report)
     if record is None:
         return
     for answer in record.answers:
+        intervals = [row.ratio_interval for row in rows_of([answer])]
+        beyond_chance = any(ends is not None and ends[1] < record.limit for ends in intervals)
         yield Statement(
-            kind="problem" if _beyond_chance(answer, record.limit) else "fact",
+            kind="problem" if beyond_chance else "fact",
             text=lowest_sentence(answer, record.limit),
         )
 

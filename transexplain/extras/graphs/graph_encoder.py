@@ -79,26 +79,18 @@ class NodeProbe:
             first, second = (run.input_layer(sites, "encoder") for run in (probe, swapped))
             if first is None or second is None or first.shape != second.shape:
                 continue
-            layout = _layout(first)
-            prefix = None if layout is None else _prefix(_moved(first, second, layout), nodes)
-            if layout is None or prefix is None:
+            if first.ndim != 3 or 1 not in first.shape[:2]:
+                continue
+            layout: Layout = "sequence" if first.shape[0] == 1 else "positions_first"
+            # (T,) how far each position moved from one graph to the other
+            moved = (first.double() - second.double()).abs().amax(-1).flatten()
+            prefix = _prefix(moved, nodes)
+            if prefix is None:
                 continue
             improved = replace(sites, layout=layout)
             if probe.is_cut(improved, "encoder"):
                 return improved, prefix, int(width)
         return Sites(block=None), 0, int(width)
-
-
-def _layout(input_layer: Tensor) -> Layout | None:
-    if input_layer.ndim != 3 or 1 not in input_layer.shape[:2]:
-        return None
-    return "sequence" if input_layer.shape[0] == 1 else "positions_first"
-
-
-def _moved(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """(T,) how far each position of the input layer moved from one graph to the other."""
-    moved = (first.double() - second.double()).abs().amax(-1)
-    return moved[0] if layout == "sequence" else moved[:, 0]
 
 
 def _prefix(moved: Tensor, nodes: int) -> int | None:
@@ -174,7 +166,14 @@ class NodeEncoder:
         )
         if takes != width:
             raise ItemError("bad-input", f"{self.main} has width {width}; the model takes {takes}")
-        tokens = _virtual(prefix) + _nodes(names_of(item.content, nodes))
+        names = ["[graph]"] if prefix == 1 else [f"[graph {number}]" for number in range(prefix)]
+        tokens = (
+            *(Token(text=name, start=0, end=0, special=True) for name in names),
+            *(
+                Token(text=name, start=0, end=0, word=number)
+                for number, name in enumerate(names_of(item.content, nodes))
+            ),
+        )
         return Encoded(
             item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=False
         )
@@ -213,15 +212,6 @@ def _padded(values: Tensor, axes: Sequence[int], most: int) -> Tensor:
     missing = [most - size if axis in axes else 0 for axis, size in enumerate(values.shape)]
     # pad() counts from the last axis, each with what comes before and after
     return F.pad(values, [amount for missed in reversed(missing) for amount in (0, missed)])
-
-
-def _virtual(count: int) -> tuple[Token, ...]:
-    names = ["[graph]"] if count == 1 else [f"[graph {number}]" for number in range(count)]
-    return tuple(Token(text=name, start=0, end=0, special=True) for name in names)
-
-
-def _nodes(names: Sequence[str]) -> tuple[Token, ...]:
-    return tuple(Token(text=name, start=0, end=0, word=number) for number, name in enumerate(names))
 
 
 def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin) -> LoadedModel:

@@ -89,7 +89,9 @@ def molecule_graph(smiles: str) -> dict[str, Any]:
         "node_features": np.array([_features(atom) for atom in atoms], dtype=np.float32),
         "edge_kinds": kinds,
         **structure([bond[:2] for bond in bonds], len(atoms)),
-        "node_names": [_symbol(atom) for atom in atoms],
+        "node_names": [
+            atom.GetSymbol().lower() if atom.GetIsAromatic() else atom.GetSymbol() for atom in atoms
+        ],
         "node_positions": (places * (1, -1)).astype(np.float32),
         "node_groups": substructures(molecule),
         "text": smiles.strip(),
@@ -151,11 +153,6 @@ def _features(atom: Any) -> list[float]:
         float(code == "S"),
         float(atom.GetFormalCharge()),
     ]
-
-
-def _symbol(atom: Any) -> str:
-    symbol = str(atom.GetSymbol())
-    return symbol.lower() if atom.GetIsAromatic() else symbol
 
 
 def _one_of(name: str, known: Sequence[str]) -> list[float]:

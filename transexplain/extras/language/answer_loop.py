@@ -266,26 +266,19 @@ def _reading(
 ) -> PromptReading:
     content = prompt.item.content
     front = content if isinstance(content, str) else ""
-    tokens = Tokens.of(prompt.features)  # type: ignore[arg-type]
-    read = list(pieces[:-1])
-    if model.kind == "masked":
-        return PromptReading(
-            prompt=prompt,
-            answer=tuple(answer),
-            asked=tuple(asked),
-            features=tokens,
-            text=front or None,
-            answer_text="".join(pieces),
-        )
-    own = model.kind == "encoder-decoder"
-    text, at = joined(front, "".join(read)) if own else (front + "".join(read), len(front))
-    word = int(tokens.words.max(initial=NO_WORD)) + 1
-    behind = _behind(read, at, word, begin=_spelled(model, model.start or 0), own=own)
+    features = Tokens.of(prompt.features)  # type: ignore[arg-type]
+    text, at, own = front, 0, model.kind == "encoder-decoder"
+    if model.kind != "masked":
+        read = list(pieces[:-1])
+        text, at = joined(front, "".join(read)) if own else (front + "".join(read), len(front))
+        word = int(features.words.max(initial=NO_WORD)) + 1
+        behind = _behind(read, at, word, begin=_spelled(model, model.start or 0), own=own)
+        features = one_behind_the_other(features, behind)
     return PromptReading(
         prompt=prompt,
         answer=tuple(answer),
         asked=tuple(asked),
-        features=one_behind_the_other(tokens, behind),
+        features=features,
         text=text if front else None,
         second_at=at if own and front else None,
         answer_text="".join(pieces),
@@ -585,7 +578,9 @@ def _window(
     every = list(range(len(asked)))
     groups = [[place] for place in every] if copied else [every]
     rows = [asking(read, [asked[k] for k in some], [pairs[k] for k in some]) for some in groups]
-    local = [_spans([pairs[k] for k in some]) for some in groups]
+    # the first column of each token that is asked about, and the one behind its last
+    ends = [np.cumsum([0, *(len(pairs[k]) for k in some)]).tolist() for some in groups]
+    local = [list(pairwise(of_group)) for of_group in ends]
 
     def resolve(_logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
         if request.per == "answer":
@@ -612,12 +607,6 @@ def _window(
         ExplainedTokens(attribution, (target,), begin + place, float(log))
         for place, (attribution, target, log) in enumerate(zip(single, asked, firsts, strict=True))
     ]
-
-
-def _spans(pairs: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """The first column of each token that is asked about, and the one behind its last."""
-    ends = np.cumsum([0, *map(len, pairs)]).tolist()
-    return list(pairwise(ends))
 
 
 def _target(

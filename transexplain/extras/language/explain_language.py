@@ -1,7 +1,7 @@
 """The public functions for language models: explain a token of the answer, or the context of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -204,54 +204,36 @@ REMOVING = ("leave-one-out", "context-cite")
 _LASSO = 0.01  #: weight of the penalty, as Cohen-Wang et al. 2024 have it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Answered:
-    """An answer to a prompt, whose probability is measured for other prompts."""
-
-    model: LanguageModel
-    item: Item
-    prompt: Prompt
-    answer: tuple[int, ...]
-    text: str
-
-    @classmethod
-    def of(
-        cls, model: LanguageModel, item: Item, prompt: Prompt, target: AnswerTarget
-    ) -> "Answered":
-        """The answer that a target means; raises ItemError."""
-        encoded = read_prompt(model, _of_prompt(item, prompt))
-        reading = reading_of(model, encoded, target, prompt.continuation)
-        if any(target.against is not None for target in reading.asked):
-            raise ItemError("bad-target", "a contrast of two tokens is no answer")
-        return cls(model, item, prompt, reading.answer, reading.answer_text)
-
-    @torch.no_grad()
-    def log_probability(self, without: Sequence[str] = ()) -> float:
-        """Of the whole answer in nats, behind the prompt without some of its parts."""
-        left = self.prompt.without(without)
-        encoded = read_prompt(self.model, _of_prompt(self.item, left))
-        fixed = AnswerTarget(spec="continuation", kind="continuation", ids=self.answer)
-        reading = reading_of(self.model, encoded, fixed, None)
-        asked = reading.asked
-        read = read_until(self.model, reading, len(asked))
-        row = asking(read, asked, [(target.token,) for target in asked])
-        view = self.model.answering(len(asked), "log-probability")
-        logits = view.logits(view.collate([row]))
-        return float(logits[0, : len(asked)].double().sum())
-
-
 def _of_prompt(item: Item, prompt: Prompt) -> Item:
     return Item(id=item.id, index=item.index, content=prompt.text)
 
 
-def leave_one_out(answered: Answered, parts: Sequence[str]) -> NDArray[np.float64]:
-    """(N,) how much the answer's log-probability falls without each part, alone: N + 1 passes."""
-    whole = answered.log_probability()
-    return np.array([whole - answered.log_probability([part]) for part in parts])
+@torch.no_grad()
+def _log_probability(
+    model: LanguageModel,
+    item: Item,
+    prompt: Prompt,
+    answer: tuple[int, ...],
+    without: Sequence[str] = (),
+) -> float:
+    """Of the whole answer in nats, behind the prompt without some of its parts."""
+    encoded = read_prompt(model, _of_prompt(item, prompt.without(without)))
+    fixed = AnswerTarget(spec="continuation", kind="continuation", ids=answer)
+    reading = reading_of(model, encoded, fixed, None)
+    asked = reading.asked
+    read = read_until(model, reading, len(asked))
+    row = asking(read, asked, [(target.token,) for target in asked])
+    view = model.answering(len(asked), "log-probability")
+    logits = view.logits(view.collate([row]))
+    return float(logits[0, : len(asked)].double().sum())
+
+
+#: parts that are left out -> the log-probability of an answer
+Without = Callable[[Sequence[str]], float]
 
 
 def context_cite(
-    answered: Answered, parts: Sequence[str], samples: int, seed: int
+    log_probability: Without, parts: Sequence[str], samples: int, seed: int
 ) -> NDArray[np.float64]:
     """(N,) weights of a sparse linear model of the answer's logit-scaled probability.
 
@@ -262,31 +244,26 @@ def context_cite(
 
     rng = np.random.default_rng(seed)
     kept = rng.random((samples, len(parts))) < 0.5
-    logs = np.array([answered.log_probability(_left_out(parts, row)) for row in kept])
+    left_out = [[part for part, stays in zip(parts, row, strict=True) if not stays] for row in kept]
+    logs = np.array([log_probability(some) for some in left_out])
     scaled = logs - np.log(-np.expm1(np.minimum(logs, -1e-12)))
     fitted = Lasso(alpha=_LASSO).fit(kept.astype(float), scaled)
     return np.asarray(fitted.coef_, dtype=np.float64)
 
 
-def _left_out(parts: Sequence[str], kept: NDArray[np.bool_]) -> list[str]:
-    return [part for part, stays in zip(parts, kept, strict=True) if not stays]
-
-
 def by_relevance(
-    answered: Answered, parts: Sequence[str], method: MethodSpec
-) -> NDArray[np.float64]:
-    """(N,) the relevance of each part for the log-probability of the answer; raises ItemError.
+    model: LanguageModel, item: Item, answer: tuple[int, ...], method: MethodSpec
+) -> dict[str, float]:
+    """The relevance of each part of a prompt for the log-probability of the answer.
 
-    LRP needs one forward and one backward pass.
+    LRP needs one forward and one backward pass. Raises ItemError.
     """
-    target = AnswerTarget(spec="continuation", kind="continuation", ids=answered.answer)
+    target = AnswerTarget(spec="continuation", kind="continuation", ids=answer)
     request = AnswerRequest(method=method, targets=(target,), per="answer")
-    item = Item(id=answered.item.id, index=answered.item.index, content=answered.prompt)
-    (answer,) = _explain(answered.model, [item], request)
-    if isinstance(answer, ItemFailure):
-        raise ItemError(answer.kind, answer.message)
-    sums = {segment.name: segment.relevance for segment in answer[0].segments()}
-    return np.array([sums[part] for part in parts])
+    (explained,) = _explain(model, [item], request)
+    if isinstance(explained, ItemFailure):
+        raise ItemError(explained.kind, explained.message)
+    return {segment.name: segment.relevance for segment in explained[0].segments()}
 
 
 def attribute(
@@ -311,31 +288,29 @@ def attribute(
             if unknown
             else "the prompt needs named parts: a mapping of their names to their texts"
         )
-    answered = Answered.of(model, item, prompt, target)
-    whole = answered.log_probability()
-    scores, passes = _scores(answered, wanted, method, samples, seed)
+    encoded = read_prompt(model, _of_prompt(item, prompt))
+    reading = reading_of(model, encoded, target, prompt.continuation)
+    if any(token.against is not None for token in reading.asked):
+        raise ItemError("bad-target", "a contrast of two tokens is no answer")
+    log_probability = partial(_log_probability, model, item, prompt, reading.answer)
+    whole = log_probability()
+    if method.name == "leave-one-out":
+        falls = [whole - log_probability([part]) for part in wanted]
+        scores, passes = np.array(falls), len(wanted) + 1
+    elif method.name == "context-cite":
+        scores, passes = context_cite(log_probability, wanted, samples, seed), samples
+    else:
+        plain = Item(id=item.id, index=item.index, content=prompt)
+        sums = by_relevance(model, plain, reading.answer, method)
+        scores, passes = np.array([sums[part] for part in wanted]), 2
+    best = [wanted[place] for place in np.argsort(-scores, kind="stable")]
     return ContextAttribution(
         item_id=item.id,
         method=method.name,
-        answer=answered.text,
-        answer_ids=answered.answer,
+        answer=reading.answer_text,
+        answer_ids=reading.answer,
         log_probability=whole,
         scores=dict(zip(wanted, scores.tolist(), strict=True)),
         passes=passes,
-        drops={k: whole - answered.log_probability(_best(wanted, scores, k)) for k in drops},
+        drops={k: whole - log_probability(best[:k]) for k in drops},
     )
-
-
-def _best(parts: Sequence[str], scores: NDArray[np.float64], count: int) -> list[str]:
-    """The `count` parts with the largest scores; of equals the first."""
-    return [parts[place] for place in np.argsort(-scores, kind="stable")[:count]]
-
-
-def _scores(
-    answered: Answered, parts: Sequence[str], method: MethodSpec, samples: int, seed: int
-) -> tuple[NDArray[np.float64], int]:
-    if method.name == "leave-one-out":
-        return leave_one_out(answered, parts), len(parts) + 1
-    if method.name == "context-cite":
-        return context_cite(answered, parts, samples, seed), samples
-    return by_relevance(answered, parts, method), 2

@@ -126,13 +126,10 @@ class TogetherGeneration:
                 answers |= self._together({place: prompts[place] for place in some}, count)
             for place in some:
                 if place not in answers:
-                    answers[place] = self._alone(prompts[place], count)
+                    ids = torch.tensor([list(prompts[place])], device=self.device)
+                    tokens = generated(self.module, ids, count)[0, ids.shape[1] :].tolist()
+                    answers[place] = until_end(self.module, tokens)
         return [answers[place] for place in range(len(prompts))]
-
-    def _alone(self, prompt: Sequence[int], count: int) -> list[int]:
-        ids = torch.tensor([list(prompt)], device=self.device)
-        made = generated(self.module, ids, count)
-        return until_end(self.module, made[0, len(prompt) :].tolist())
 
     def _together(self, prompts: Mapping[int, Sequence[int]], count: int) -> dict[int, list[int]]:
         """The answers of those prompts behind which no two tokens are as likely."""
@@ -399,16 +396,13 @@ class LanguageModel:
             for text in (before, f"{before} {word}".strip())
         ]
         tokens = [int(token) for token in ids[1][len(ids[0]) :]]
-        if ids[1][: len(ids[0])] != ids[0] or len(tokens) != 1 or tokens == [self._unknown]:
+        unknown = getattr(self.tokenizer, "unk_token_id", None)
+        if ids[1][: len(ids[0])] != ids[0] or len(tokens) != 1 or tokens == [unknown]:
             raise ModelLoadError(
                 f"the answer {word!r:.40} is no single token of {self.reader.ref.source}; "
                 "choose a word that is"
             )
         return tokens[0]
-
-    @property
-    def _unknown(self) -> Any:
-        return getattr(self.tokenizer, "unk_token_id", None)
 
     @property
     def _caller(self) -> AnswerCaller:
@@ -502,7 +496,10 @@ def assemble_language(
     """
     checked_tokenizer(tokenizer)
     two = kind == "encoder-decoder"
-    pictures, seen = _one_place(module, kind, tokenizer, transform)
+    pictures: PromptPictures | None = None
+    seen = TwoSides(module) if two and transform is None else module
+    if transform is not None:
+        pictures, seen = with_pictures(module, tokenizer, transform)
     embeddings = tables(module) if two else find_embeddings(module)
     vocabulary = int(getattr(next(iter(embeddings), None), "num_embeddings", 0))
     encoder = _encoder(seen, kind, tokenizer, embeddings, vocabulary)
@@ -535,15 +532,6 @@ def assemble_language(
         start=caller.start if two else None,
         pictures=pictures,
     )
-
-
-def _one_place(
-    module: nn.Module, kind: LanguageKind, tokenizer: Any, transform: Transform | None
-) -> tuple[PromptPictures | None, nn.Module]:
-    """The reader of pictures, and a module in which all that is read passes one place."""
-    if transform is not None:
-        return with_pictures(module, tokenizer, transform)
-    return None, TwoSides(module) if kind == "encoder-decoder" else module
 
 
 def _encoder(

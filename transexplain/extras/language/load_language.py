@@ -85,7 +85,9 @@ class AnsweredEncoder(PromptEncoder):
             try:
                 answered = prompt
                 if isinstance(prompt, Encoded):
-                    text = given.get(place) or self._text(prompt, said[place])
+                    text = given.get(place) or self._said(
+                        prompt.inputs["input_ids"].tolist(), str(prompt.item.content), said[place]
+                    )
                     answered = self._answered(items[place], prompt, text)
                 entries[place] = answered
             except ItemError as error:
@@ -171,9 +173,6 @@ class AnsweredEncoder(PromptEncoder):
         whole = self.read(prompt + answer)[0] if answer else before
         nearby = NearbyAnswer(len(before), whole[len(before) :], self.model.ends, share)
         return self._said(before, prompt, self._behind(before, nearby)), nearby.nearest
-
-    def _text(self, prompt: Encoded, made: Sequence[int]) -> str:
-        return self._said(prompt.inputs["input_ids"].tolist(), str(prompt.item.content), made)
 
     def _said(self, before: list[int], content: str, made: Sequence[int]) -> str:
         """The text of the tokens that were `made` behind a prompt; raises ItemError.

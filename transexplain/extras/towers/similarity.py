@@ -185,6 +185,8 @@ def _record(
     share, note, ledger = _joined(request.method.name, picture, text, logit, bias)
     shown, words = item.content
     whole = request.target == "similarity"
+    # the path of a picture, to save memory, or the picture
+    drawn = item.source if item.source is not None and Path(item.source).is_file() else shown
     made = [_shared(side_, share, note, logit) for side_ in (picture, text)]
     return SimilarityAttribution(
         item_id=item.id,
@@ -193,16 +195,10 @@ def _record(
         logit=logit,
         similarity=logit if whole else model.scale * cosine + model.bias,
         cosine=cosine if whole else logit,
-        picture=made[0] if isinstance(shown, Mapping) else made[0].over(_drawn(item)),
+        picture=made[0] if isinstance(shown, Mapping) else made[0].over(drawn),
         text=replace(made[1], text=words if isinstance(words, str) else None),
         ledger=ledger,
     )
-
-
-def _drawn(item: Item) -> Any:
-    """The path of a picture, to save memory, or the picture."""
-    from_file = item.source is not None and Path(item.source).is_file()
-    return item.source if from_file else item.content[0]
 
 
 def _joined(
@@ -371,18 +367,15 @@ def _items(pairs: Any) -> Iterator[Item | ItemFailure]:
         and isinstance(pairs[1], str | Mapping)
         and not isinstance(pairs[0], Item)
     )
-    if not single and (isinstance(pairs, str | Path | Mapping) or not _holds_items(pairs)):
+    # an array of no axis cannot be gone through
+    several = isinstance(pairs, Iterable) and getattr(pairs, "shape", (None,)) != ()
+    if not single and (isinstance(pairs, str | Path | Mapping) or not several):
         raise ConfigurationError(_no_pair(pairs))
     for index, pair in enumerate([pairs] if single else pairs):
         item = pair if isinstance(pair, Item) else Item(id=str(index), index=index, content=pair)
         if not isinstance(item.content, tuple) or len(item.content) != 2:
             raise ConfigurationError(_no_pair(item.content))
         yield _opened(item)
-
-
-def _holds_items(pairs: Any) -> bool:
-    """Return whether it can be gone through; an array of no axis cannot."""
-    return isinstance(pairs, Iterable) and getattr(pairs, "shape", (None,)) != ()
 
 
 def _no_pair(given: Any) -> str:

@@ -4,7 +4,6 @@ them.
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,9 +56,13 @@ def load_for_training(
         raise ConfigurationError(
             f"classes are {list(classes)}; give two or more different names, by index"
         )
-    if source.startswith(timm_models.PREFIX) or _is_timm(folder_of(source)[0]):
+    if source.startswith(timm_models.PREFIX):
         return _timm(source, classes, device, seed)
-    return _transformers(folder_of(source)[0], source, classes, device, seed)
+    folder = folder_of(source)[0]
+    config = read_config(folder)
+    if timm_models.is_timm_config(config) and "model_type" not in config:
+        return _timm(source, classes, device, seed)
+    return _transformers(folder, source, classes, device, seed)
 
 
 def timm_recipe(source: str) -> tuple[timm_models.Recipe, list[Path]]:
@@ -75,11 +78,6 @@ def timm_recipe(source: str) -> tuple[timm_models.Recipe, list[Path]]:
     files = timm_models.checked_checkpoint(checkpoint)
     args = timm_models.head_size(name, read_weights(files))
     return timm_models.Recipe(architecture=name, args=args), files
-
-
-def _is_timm(folder: Path) -> bool:
-    config = read_config(folder)
-    return timm_models.is_timm_config(config) and "model_type" not in config
 
 
 def _transformers(
@@ -257,7 +255,8 @@ def _save_timm(model: LoadedModel, source: str, folder: Path) -> None:
     config = {
         "architecture": recipe.architecture,
         "timm_args": args,
-        **{name: _plain(data[name]) for name in ("input_size", "mean", "std", "interpolation")},
+        **{name: list(data[name]) for name in ("input_size", "mean", "std")},
+        "interpolation": data["interpolation"],
         "crop_pct": data["crop_pct"],
         "classes": list(model.classes),
     }
@@ -271,7 +270,3 @@ def _save_timm(model: LoadedModel, source: str, folder: Path) -> None:
         for name, value in model.module.state_dict().items()
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

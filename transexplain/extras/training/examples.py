@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Literal
 
@@ -103,7 +104,10 @@ class Examples:
         At least one is held out where `share` is above 0, and at least one is left.
         """
         count = min(max(round(share * len(self)), 1), len(self) - 1) if share else 0
-        ordered = sorted(self.entries, key=lambda entry: _rank(entry.item.id, seed))
+        rank = partial(
+            keyed_number, "validation", seed, bits=256, algorithm="sha256", separator=" "
+        )
+        ordered = sorted(self.entries, key=lambda entry: rank(entry.item.id))
         held = {entry.item.id for entry in ordered[:count]}
         kept = tuple(entry for entry in self.entries if entry.item.id not in held)
         out = tuple(entry for entry in self.entries if entry.item.id in held)
@@ -224,7 +228,3 @@ def _check(
     if not entries:
         why = f"; the first: {failures[0].message}" if failures else ""
         raise ConfigurationError(f"no item of {ref.source!r} can be trained on{why}")
-
-
-def _rank(name: str, seed: int) -> int:
-    return keyed_number("validation", seed, name, bits=256, algorithm="sha256", separator=" ")

@@ -385,8 +385,9 @@ class _Fit:
         self.observer.stepped(done, self.steps, losses)
         if done % self.epoch_steps == 0:
             return  # the end of the epoch saves, after its validation
-        stop = self.observer.should_stop()
-        if stop or self._due(done):
+        stop, every = self.observer.should_stop(), self.plan.checkpoint_steps
+        late = time.monotonic() - self.saved_at > self.plan.checkpoint_seconds
+        if stop or (late if every is None else done % every == 0):
             self._save()
         if stop:
             raise KeyboardInterrupt
@@ -413,11 +414,6 @@ class _Fit:
 
     def _stopped_early(self) -> bool:
         return self.plan.patience is not None and self.history.waited >= self.plan.patience
-
-    def _due(self, done: int) -> bool:
-        if self.plan.checkpoint_steps is not None:
-            return done % self.plan.checkpoint_steps == 0
-        return time.monotonic() - self.saved_at > self.plan.checkpoint_seconds
 
     def _save(self) -> None:
         state = {name: part.state_dict() for name, part in self._saved().items()}

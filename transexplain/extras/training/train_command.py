@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -141,15 +141,6 @@ PresetName = Literal[
 
 
 _BEGINS = "a training starts with `model:` and `data:`"
-_RATES = (
-    "learning_rate",
-    "head_learning_rate",
-    "weight_decay",
-    "embedding_weight_decay",
-    "label_smoothing",
-    "augment",
-    "dropout",
-)
 
 
 def _as_names(value: Any) -> Any:
@@ -351,27 +342,21 @@ def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
     validation, values = spec.validation, spec.optimisation.model_dump()
     if validation.source is not None and validation.share is not None:
         raise SpecError("validation has a source and a share; give one of them")
-    share = (
-        0.0
-        if validation.source is not None
-        else 0.1
-        if validation.share is None
-        else validation.share
-    )
+    share = 0.1 if validation.share is None else validation.share
     shared: dict[str, Any] = {"precision": spec.precision, "seed": spec.seed}
-    optimisation = Optimisation(**{name: values.pop(name) for name in _RATES})
+    rates = {rate.name: values.pop(rate.name) for rate in fields(Optimisation)}
     return TrainingPlan(
         source=absolute_model(spec.model),
         classes=spec.classes,
         dataset=_snapshot(spec, None, settings),
         validation=_snapshot(spec, validation.source, settings) if validation.source else None,
-        share=share,
+        share=share if validation.source is None else 0.0,
         labels=spec.labels,
         output=local_path(spec.output or f"trainings/{spec.name}"),
         device=spec.device,
         max_length=spec.max_length,
         stages=None if spec.stages is None else Stages(**spec.stages.model_dump()),
-        optimisation=optimisation,
+        optimisation=Optimisation(**rates),
         fit=FitPlan(**values, **shared) if values["epochs"] else None,
         explainer=None if spec.explainer.mode == "none" else _explainer(spec.explainer, shared),
         seed=spec.seed,
