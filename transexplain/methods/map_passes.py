@@ -182,7 +182,7 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
 def _replayed(
     begun: Begun, items: int, work: TensorFunction, seed: Tensor, last: bool
 ) -> Sequence[Tensor]:
-    """What the replayed function computes for seeds of the B items that do not fill it up."""
+    """What the replayed function computes for seeds (B, C), without the rows that fill it up."""
     del last
     whole = torch.zeros_like(work.examples[-1])
     whole[:items] = seed.to(whole.device)

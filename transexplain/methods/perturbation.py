@@ -239,11 +239,11 @@ def explain_lime(  # noqa: PLR0913 - each parameter of a method is a keyword
     baseline: Baseline = "auto",
     over: Over = "tokens",
 ) -> BatchExplanation:
-    """The slopes of a weighted linear slopes_of on presence (Ribeiro et al. 2016, Eq. 2).
+    """The slopes of a weighted linear regression on presence (Ribeiro et al. 2016, Eq. 2).
 
     Neighbours lack a number of positions drawn from 1 to F, and count by exp(-d^2 / (2 w^2)),
     where d is the cosine distance to the item. All positions are kept (no K-Lasso), so that every
-    target is explained by one slopes_of.
+    target is explained by one regression.
 
     Args:
         samples: neighbours of each item, besides itself; more than its positions.
