@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.extras.graphs.molecules import BOND_KINDS, SPLIT, molecule_graph, scaffold_split
+from transexplain.extras.graphs.molecules import BOND_KINDS, molecule_graph, read_molecule
 from transexplain.extras.graphs.superpixels import superpixels
 
 Graph = Mapping[str, Any]
+SPLIT = ("train", "valid", "test")
 SEGMENTS = 64  # SLIC makes up to 75 of them
 #: shares of train, valid and test
 DIGIT_SHARES, MOLECULE_SHARES = (0.8, 0.05, 0.15), (0.8, 0.1, 0.1)
@@ -80,6 +82,33 @@ def bace(folder: Path, count: int | None = None) -> GraphSet:
         for name, chosen in zip(SPLIT, places, strict=True)
     }
     return GraphSet(parts, ("inactive", "inhibitor"), edge_kinds=len(BOND_KINDS))
+
+
+def scaffold_split(
+    smiles: Sequence[str], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
+) -> tuple[NDArray[np.intp], ...]:
+    """The places of the molecules of each part, so that no scaffold is in two parts.
+
+    Scaffolds (Bemis and Murcko 1996) go to the parts from the largest to the smallest, each to
+    the first part that has room for all of its molecules (Wu et al. 2018, section 3.2): the tests
+    are on rare scaffolds. Of equal size the first in alphabetical order goes first, so that the
+    order of the molecules, which are often sorted by class, does not matter. Raises ItemError
+    `bad-smiles`.
+    """
+    from rdkit.Chem.Scaffolds import MurckoScaffold
+
+    members: dict[str, list[int]] = defaultdict(list)
+    for place, smile in enumerate(smiles):
+        molecule = read_molecule(smile)
+        # RDKit's Python code has no types
+        scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule)  # type: ignore[no-untyped-call]
+        members[scaffold].append(place)
+    room = [shares[0] * len(smiles), sum(shares[:2]) * len(smiles) - shares[0] * len(smiles)]
+    parts: tuple[list[int], ...] = ([], [], [])
+    for _, places in sorted(members.items(), key=lambda member: (-len(member[1]), member[0])):
+        fitting = (part for part in (0, 1) if len(parts[part]) + len(places) <= room[part] + 1e-9)
+        parts[next(fitting, 2)].extend(places)
+    return tuple(np.array(sorted(part), dtype=np.intp) for part in parts)
 
 
 def _molecule(row: Mapping[str, str]) -> Graph:

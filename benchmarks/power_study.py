@@ -31,7 +31,7 @@ from transexplain.analysis.groups.group_controls import Placebo, placebo
 from transexplain.analysis.groups.group_table import table_of
 from transexplain.extras.demo import text_model
 from transexplain.extras.demo.demo_run import text_spec
-from transexplain.extras.demo.text_model import TextDemo, make_text_demo
+from transexplain.extras.demo.text_model import make_text_demo
 from transexplain.randomness import generator
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.group_relevance import rules_of
@@ -61,11 +61,11 @@ class Studied:
 
 def study(folder: Path, seed: int, strength: float, relabellings: int) -> Studied:
     """Train, audit, swap."""
-    demo = make_text_demo(
+    model_dir = make_text_demo(
         folder, seed, training_letters=_TRAINING, audit_letters=_AUDIT, strength=strength
     )
-    cell, rows, relabelled = _audited(demo, folder, relabellings)
-    effects = swap_effects(demo, seed)
+    cell, rows, relabelled = _audited(folder, relabellings)
+    effects = swap_effects(model_dir, seed)
     relevance = {row.entity: row.mean for of in cell.groups.values() for row in of}
     planted = [name for name in text_model.NAMES[text_model.PLANTED] if name in relevance]
     return Studied(
@@ -78,29 +78,27 @@ def study(folder: Path, seed: int, strength: float, relabellings: int) -> Studie
     )
 
 
-def _audited(
-    demo: TextDemo, folder: Path, relabellings: int
-) -> tuple[Cell, Mapping[str, GroupStatistic], Placebo]:
+def _audited(folder: Path, relabellings: int) -> tuple[Cell, Mapping[str, GroupStatistic], Placebo]:
     settings = Settings(
         database_url=f"sqlite:///{folder / 'power.db'}", snapshot_dir=folder / "snapshots"
     )
-    prepared = prepare_audit(text_spec(demo), settings)
+    prepared = prepare_audit(text_spec(folder), settings)
     with open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, run_id, settings, model=prepared.model)
         (cell,) = cells_of(merged(db, run_id).entities)
     rules = rules_of(prepared.plan)
     rows = {row.group: row for row in table_of([cell], rules)}
-    alike = {group: cell.groups[group] for group in (*demo.unbiased_groups, demo.reference)}
+    alike = {group: cell.groups[group] for group in (text_model.UNBIASED, text_model.REFERENCE)}
     return cell, rows, placebo([replace(cell, groups=alike)], rules, relabellings)
 
 
-def swap_effects(demo: TextDemo, seed: int) -> Effects:
+def swap_effects(model_dir: Path, seed: int) -> Effects:
     """Mean change of the logit difference by each name, against all names of the reference."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(demo.model_dir)
-    model = AutoModelForSequenceClassification.from_pretrained(demo.model_dir).eval()
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    model = AutoModelForSequenceClassification.from_pretrained(model_dir).eval()
     written = text_model.letters(_TRAINING + _AUDIT, seed=seed)[len(text_model.NAMES) * _TRAINING :]
     letters = [one for one in written if one.group == text_model.REFERENCE]
     names = [name for group in text_model.NAMES.values() for name in group]

@@ -203,8 +203,8 @@ def _train(spec: dict[str, Any], out: Path, name: str) -> Any:
     """Train as the command line does."""
     import yaml
 
+    from transexplain.extras.training.train_command import load_training, train_spec
     from transexplain.extras.training.training_plans import FitObserver
-    from transexplain.extras.training.training_spec import load_training, train_spec
     from transexplain.settings import Settings
 
     class Said(FitObserver):

@@ -36,7 +36,7 @@ from orchestrator.spec.audit_spec import SECTIONS, AuditSpec
 from transexplain.evaluating.metrics import METRICS
 from transexplain.extras.demo.image_model import make_image_demo
 from transexplain.extras.demo.text_model import make_text_demo
-from transexplain.extras.training.training_spec import TrainingSpec
+from transexplain.extras.training.train_command import TrainingSpec
 from transexplain.methods import METHODS
 from transexplain.reports.run_metrics import METRICS as RUN_METRICS
 from transexplain.store.schema import RESULT_TABLES, metadata

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from orchestrator.gate.policy import Policy
 from orchestrator.spec import AuditSpec
-from transexplain.extras.training.training_spec import TrainingSpec
+from transexplain.extras.training.train_command import TrainingSpec
 
 _HEADS = ("key", "value", "default", "what it says")
 _LIMITS = {

@@ -46,8 +46,8 @@ def record(folder: Path) -> None:
     folder.mkdir()
     store = folder / "demo.db"
     settings = Settings(database_url=f"sqlite:///{store}", snapshot_dir=folder / "snapshots")
-    demo = make_text_demo(folder / "text", 0)
-    audit(text_spec(demo), settings, folder, print)
+    make_text_demo(folder / "text", 0)
+    audit(text_spec(folder / "text"), settings, folder, print)
     _forget_machine(store)
     STORE.parent.mkdir(exist_ok=True)
     with store.open("rb") as file, lzma.open(STORE, "wb", preset=9) as packed:

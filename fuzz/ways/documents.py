@@ -9,7 +9,7 @@ from pathlib import Path
 from fuzz.guard import promise
 from orchestrator.gate.policy import Policy, load_policy
 from orchestrator.spec import AuditSpec, load_spec
-from transexplain.extras.training.training_spec import TrainingSpec, load_training
+from transexplain.extras.training.train_command import TrainingSpec, load_training
 
 _FILE = Path("document.yaml")
 

@@ -15,8 +15,8 @@ from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating import curve_scores as scoring
-from transexplain.evaluating.curve_scores import PerturbedLogits
+from transexplain.evaluating import evaluate_items as scoring
+from transexplain.evaluating.evaluate_items import PerturbedLogits
 from transexplain.evaluating.metrics import curve_of
 from transexplain.explaining.long_texts import redrawn_in_windows
 from transexplain.methods.at_input_layer import InputLayerForward
@@ -329,20 +329,6 @@ def test_later_draws_are_what_the_method_gives_and_run_no_model(
     assert len(passes) == 1
 
 
-def test_draws_of_a_text_in_windows_are_evaluations_of_their_own(model: LoadedModel) -> None:
-    long = Item(id="long", index=0, content=" ".join([*TEXTS, *TEXTS]), label="good")
-    keys = {"long_text": "window", "window": 8}
-
-    def values(method: EvaluatedMethod) -> list[float | None]:
-        plan = plan_of((method,), ("activation",))
-        (end,) = evaluated(model, [long], plan, **keys)
-        return [one.value for one in end.scores]
-
-    alone = [values(random_of(1, seed=seed))[0] for seed in range(3)]
-    assert len(set(alone)) == 3
-    assert values(random_of(3)) == [pytest.approx(sum(alone) / 3)]
-
-
 @pytest.mark.parametrize("stride", [None, 4])
 @pytest.mark.parametrize("join", ["mean", "sum"])
 def test_later_draws_of_a_text_in_windows_run_no_model(
@@ -420,7 +406,7 @@ def test_no_time_holds_what_the_first_pass_of_a_process_costs(
         ran.add(kind)
 
     fresh.module.register_forward_pre_hook(moved)
-    for module in ("evaluation_bench", "curve_scores"):
+    for module in ("evaluation_bench", "evaluate_items"):
         monkeypatch.setattr(f"transexplain.evaluating.{module}.time.perf_counter", lambda: now)
     found, _ = scored(fresh, labelled()[:1], ("lrp", "random"), ("runtime",))
     assert ran == {False, True}

@@ -1,24 +1,37 @@
 """Gradient methods: against their definitions written out, Captum, and invariances."""
 
 import gzip
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tiny_models import bert, picture, pixels, vit, wordpiece
-from torch import Tensor
+import transformers
+from operator_examples import EXAMPLES
+from tiny_models import SIZES, bert, picture, pixels, text_items, vit, wordpiece
+from torch import Tensor, nn
+from torch.nn import functional as F
 from torchvision.transforms.functional import gaussian_blur
-from toy_networks import inputs, seeded
+from toy_networks import TinyEncoder, inputs, seeded
 
 import transexplain as te
-from transexplain.errors import ConfigurationError
-from transexplain.methods import at_input_layer, bound, cost_of
+from transexplain.engine.operators import KIND, rules_of_form
+from transexplain.engine.rescale_mode import Rescaled, rescaled
+from transexplain.errors import ConfigurationError, EngineError
+from transexplain.methods import at_input_layer, cost_of
 from transexplain.methods.at_input_layer import InputLayerForward
-from transexplain.methods.baselines import Noise, baseline_of, logits_at, own_part, value_range
+from transexplain.methods.input_gradients import (
+    Noise,
+    baseline_of,
+    logits_at,
+    own_part,
+    value_range,
+)
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.types.items import Item, ResolvedTarget
+from transexplain.types.items import Item
 from transexplain.types.scores import MethodSpec
 
 SUMMING = ("integrated-gradients", "gradient-shap", "deeplift-shap")
@@ -77,13 +90,6 @@ def test_smoothgrad_is_the_mean_gradient_times_the_input(text) -> None:
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9, atol=1e-12)
     calm = one(text, TEXTS[0], "smoothgrad", samples=2, sigma=0)
     np.testing.assert_allclose(calm, one(text, TEXTS[0], "gradient-x-input"), rtol=1e-9)
-
-
-def test_the_range_is_that_of_the_item_itself(text) -> None:
-    forward = passed(text, TEXTS)
-    for row, content in enumerate(TEXTS):
-        alone = passed(text, [content]).start
-        torch.testing.assert_close(value_range(forward)[row, 0, 0], alone.max() - alone.min())
 
 
 @pytest.mark.parametrize("baseline", ["zero", "mask"])
@@ -151,52 +157,13 @@ def test_gradient_shap_is_its_formula(text) -> None:
     np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_gradient_shap_without_noise_estimates_integrated_gradients(text) -> None:
-    exact = one(text, TEXTS[0], "integrated-gradients")
-    few, many = (
-        one(text, TEXTS[0], "gradient-shap", samples=samples, sigma=0) for samples in (4, 400)
-    )
-    scale = np.abs(exact).sum()
-    assert np.abs(many - exact).sum() < 0.05 * scale
-    assert np.abs(many - exact).sum() < np.abs(few - exact).sum()
-
-
-def top_two(logits: np.ndarray) -> list[list[ResolvedTarget]]:
-    """Both largest classes of every item."""
-    return [
-        [
-            ResolvedTarget(
-                spec="top:2", rank=rank, class_index=c, class_name="", coefficients=((c, 1.0),)
-            )
-            for rank, c in enumerate(row.argsort()[::-1][:2].tolist())
-        ]
-        for row in logits
-    ]
-
-
-def in_one_batch(model: LoadedModel, items: list[Item], method: str) -> list[np.ndarray]:
-    """Called on the batch itself: `te.explain` halves a batch that fails until it is alone."""
-    batch = model.collate(model.encode(items))
-    found = bound(MethodSpec(name=method))(model, batch, top_two)
-    return [one.relevance for of_item in found.attributions for one in of_item]
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("method", GRADIENT)
-@pytest.mark.parametrize("kind", ["text", "image"])
-def test_neither_batch_nor_padding_nor_chunks_matter(
-    kind, method: str, request, monkeypatch
-) -> None:
-    model = request.getfixturevalue(kind)
-    contents = TEXTS if kind == "text" else [picture(seed) for seed in range(3)]
-    items = [Item(id=str(n), index=n, content=content) for n, content in enumerate(contents)]
-    together = in_one_batch(model, items, method)
-    alone = [found for item in items for found in in_one_batch(model, [item], method)]
+def test_points_in_chunks_change_nothing(text, method: str, monkeypatch) -> None:
+    together = te.explain(text, TEXTS, method, target="top:2")
     monkeypatch.setattr(at_input_layer, "POSITIONS_AT_ONCE", 25)
-    chunked = in_one_batch(model, items, method)
-    for several in zip(together, alone, chunked, strict=True):
-        for other in several[1:]:
-            np.testing.assert_allclose(several[0], other, rtol=1e-9, atol=1e-11)
+    for one_, other in zip(together, te.explain(text, TEXTS, method, target="top:2"), strict=True):
+        np.testing.assert_allclose(one_.relevance, other.relevance, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("method", ["integrated-gradients", "gradient-shap", "deeplift-shap"])
@@ -294,6 +261,9 @@ def test_black_needs_a_transform() -> None:
         ("gradient-shap", {"samples": -3}, "samples is a whole number of at least 1, not -3"),
         ("gradient-shap", {"sigma": "much"}, "sigma is a number of at least 0, not 'much'"),
         ("gradient-shap", {"alpha": 1}, "no parameter 'alpha'"),
+        ("deeplift-shap", {"references": 0}, "references is a whole number of at least 1, not 0"),
+        ("deeplift-shap", {"sigma": -0.1}, "sigma is a number of at least 0"),
+        ("deeplift-shap", {"baseline": "black"}, "unknown baseline 'black'.*known: zero, mask"),
     ],
 )
 def test_wrong_parameters(text, method: str, params: dict[str, Any], reported: str) -> None:
@@ -345,3 +315,288 @@ def test_completeness_on_real_sentences(shared_dir: Path) -> None:
             wanted = (forward.logits - there)[0, found.class_index]
             assert found.relevance.sum() == pytest.approx(wanted, rel=1e-2)
             assert not found.notes
+
+
+#: what rounds the values that it hands on
+ROUNDING = {"float": 1e-5, "half": 1e-2, "bfloat16": 5e-2}
+#: linear only where the order is the same at the reference
+ORDERS = ("topk", "sort")
+
+
+def lifted(function: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor) -> Rescaled:
+    return rescaled(
+        lambda taps: function(taps.input_layer(x)), x, reference, method="deeplift-shap"
+    )
+
+
+def check(
+    function: Callable[[Tensor], Tensor], x: Tensor, reference: Tensor, tolerance: float = 1e-11
+) -> Tensor:
+    """Relevance of random seeds, after its sum and both values were compared."""
+    passes = lifted(function, x, reference)
+    torch.testing.assert_close(passes.logits.detach(), function(x).detach(), rtol=1e-12, atol=1e-12)
+    there = function(reference).detach()
+    torch.testing.assert_close(passes.reference_logits, there, rtol=1e-12, atol=1e-12)
+    seed = inputs(*there.shape, seed=9)
+    relevance = passes.relevance(seed)
+    wanted = (seed * (function(x) - there)).sum(1).detach()
+    torch.testing.assert_close(relevance.flatten(1).sum(1), wanted, rtol=tolerance, atol=tolerance)
+    return relevance
+
+
+def with_head(name: str) -> Callable[[Tensor], Tensor]:
+    def model(x: Tensor) -> Tensor:
+        hidden = EXAMPLES[name](x)
+        hidden = hidden.reshape(len(x), -1).to(torch.float64)
+        return F.linear(hidden, inputs(2, hidden.shape[1], seed=3))
+
+    return model
+
+
+def test_every_kind_of_operator_has_a_rule() -> None:
+    rules = rules_of_form("rescale")
+    assert set(rules) == set(KIND.values())
+    assert all(callable(rule) for rule in rules.values())
+
+
+@pytest.mark.filterwarnings("ignore:.*upsample.*deprecated")
+@pytest.mark.parametrize("kind", sorted(set(KIND.values())))
+def test_operators_sum_to_their_difference(kind: str, subtests: pytest.Subtests) -> None:
+    """From another input, from zeros and from a half of it; equal inputs get no relevance."""
+    x, other = inputs(3, 4, 6), 0.7 * inputs(3, 4, 6, seed=8)
+    partly = torch.where(torch.arange(4)[:, None] < 2, x, other)
+    for name in EXAMPLES:
+        if name in ("cuda", *ORDERS) or KIND[name.partition(" ")[0]] != kind:
+            continue
+        with subtests.test(name=name):
+            for reference in (other, torch.zeros_like(x), partly):
+                check(with_head(name), x, reference, ROUNDING.get(name, 1e-11))
+            passes = lifted(with_head(name), x, x.clone())
+            assert not passes.relevance(torch.ones_like(passes.logits)).any()
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_another_order_is_refused(name: str) -> None:
+    x = inputs(2, 4, 6)
+    check(with_head(name), x, 0.5 * x)
+    with pytest.raises(EngineError, match=f"operator '{name}' .* the order is another"):
+        lifted(with_head(name), x, -x)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_encoder_in_batches_as_alone(fused: bool) -> None:
+    network = seeded(TinyEncoder(fused=fused))
+    x, reference = inputs(3, 5, 12), 0.3 * inputs(3, 5, 12, seed=7)
+    passes = lifted(network, x, reference)
+    together = passes.relevance(torch.ones_like(passes.logits))
+    check(network, x, reference)
+    for row in range(3):
+        alone = lifted(network, x[row : row + 1], reference[row : row + 1])
+        found = alone.relevance(torch.ones_like(alone.logits))
+        torch.testing.assert_close(found[0], together[row], rtol=1e-9, atol=1e-11)
+    assert all(parameter.grad is None for parameter in network.parameters())
+    assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("far", [1e-7, 1e-3, 1.0, 30.0])
+def test_softmax_multipliers_are_its_gradient_on_the_way(far: float) -> None:
+    """Near the reference they become the Jacobian; anywhere they sum to the difference."""
+    x = inputs(2, 1, 7)
+    reference = x + far * inputs(2, 1, 7, seed=4)
+
+    def function(tensor: Tensor) -> Tensor:
+        return tensor.softmax(-1)[:, 0]
+
+    relevance = check(function, x, reference)
+    if far == 1e-7:
+        seed = inputs(2, 7, seed=9)
+        point = x.clone().requires_grad_(True)
+        (gradient,) = torch.autograd.grad(function(point), point, seed)
+        torch.testing.assert_close(relevance, gradient * (x - reference), rtol=1e-5, atol=1e-15)
+
+
+def test_a_spelled_out_function_has_the_multiplier_of_the_function() -> None:
+    def spelled(x: Tensor) -> Tensor:
+        return 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x.pow(3))))
+
+    x, reference = inputs(2, 8), inputs(2, 8, seed=5)
+    one = check(spelled, x, reference)
+    other = check(lambda t: F.gelu(t, approximate="tanh"), x, reference)
+    torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    seed = inputs(2, 8, seed=9)
+    torch.testing.assert_close(one, seed * (spelled(x) - spelled(reference)), rtol=1e-9, atol=0)
+
+
+def test_values_below_one_are_not_taken_for_equal() -> None:
+    """The root under a norm of small activations, in float32: near 0, yet far apart."""
+    x, reference = 1e-3 * inputs(4, 8).float(), 1e-5 * inputs(4, 8, seed=2).float()
+
+    def normed(tensor: Tensor) -> Tensor:
+        return tensor * torch.rsqrt(tensor.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    passes = lifted(normed, x, reference)
+    found = passes.relevance(torch.ones_like(passes.logits)).sum(1)
+    wanted = (normed(x) - normed(reference)).double().sum(1)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_captum_shap_over_several_references() -> None:
+    from captum.attr import DeepLiftShap
+
+    network = seeded(nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 5), nn.Tanh()))
+    network.append(seeded(nn.Linear(5, 2), 3))
+    x, references = inputs(3, 6), 0.6 * inputs(4, 6, seed=8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = DeepLiftShap(network).attribute(x, references, target=1).detach()
+    rows = [lifted(network, x, row.expand(3, 6)) for row in references]
+    found = sum(one.relevance(torch.tensor([[0.0, 1.0]] * 3)) for one in rows) / 4
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+def distilbert() -> nn.Module:
+    settings = {"vocab_size": 18, "dim": 16, "hidden_dim": 24, "n_heads": 2, "n_layers": 2}
+    config = transformers.DistilBertConfig(max_position_embeddings=20, **settings)
+    return transformers.DistilBertForSequenceClassification(config)
+
+
+def llama() -> nn.Module:
+    config = transformers.LlamaConfig(vocab_size=18, pad_token_id=0, **SIZES)
+    return transformers.LlamaForSequenceClassification(config)
+
+
+def swin() -> nn.Module:
+    settings = {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 3}
+    config = transformers.SwinConfig(image_size=24, patch_size=4, **settings)
+    return transformers.SwinForImageClassification(config)
+
+
+#: the norms of Llama compute in float32, whatever the model's type
+@pytest.mark.parametrize(
+    ("make", "tolerance"),
+    [(bert, 1e-10), (distilbert, 1e-10), (llama, 1e-5), (vit, 1e-10), (swin, 1e-10)],
+)
+def test_relevance_sums_to_the_difference(make: Callable[[], nn.Module], tolerance: float) -> None:
+    module = make()
+    if module.main_input_name == "input_ids":
+        model = te.wrap(seeded(module), tokenizer=wordpiece(), modality="text")
+        contents: list[object] = list(TEXTS)
+    else:
+        model = te.wrap(seeded(module), modality="image", input_size=(3, 24, 24))
+        contents = [{"pixel_values": inputs(3, 24, 24, seed=seed)} for seed in (1, 2)]
+    for at in model.input_layers:
+        found = te.explain(model, contents, "deeplift-shap", target="all", at=at, references=1)
+        items = model.encode(text_items(*contents))
+        for row, encoded in enumerate(items):
+            passed = InputLayerForward.of(model, model.collate([encoded]), at)
+            wanted = (passed.logits - logits_at(passed, baseline_of(passed, None)))[0]
+            own = [one for one in found if one.item_id == str(row)]
+            sums = [one.relevance.sum() + sum(one.prefix_relevance) for one in own]
+            np.testing.assert_allclose(sums, wanted, rtol=tolerance, atol=tolerance)
+            assert not [one.notes for one in own if one.notes]
+
+
+def test_more_references_are_drawn_around_the_first(text, monkeypatch) -> None:
+    def explained(**params: object) -> np.ndarray:
+        (one,) = te.explain(text, TEXTS[:1], "deeplift-shap", target="class:0", **params)
+        return one.relevance
+
+    first, four = explained(references=1), explained(references=4)
+    assert not np.allclose(first, four)
+    np.testing.assert_array_equal(four, explained(references=4))
+    assert not np.allclose(four, explained(references=4, seed=1))
+    np.testing.assert_allclose(first, explained(references=4, sigma=0.0), rtol=1e-9)
+    monkeypatch.setattr(at_input_layer, "POSITIONS_AT_ONCE", 1)
+    np.testing.assert_allclose(four, explained(references=4), rtol=1e-9)
+
+
+def by_sign(x: Tensor) -> Tensor:
+    return torch.where(x > 0, x, 0.1 * x)
+
+
+def scripted(x: Tensor) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = torch.jit.script(by_sign)
+    return torch.tanh(script(x))
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x.exp()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise AssertionError("a model's own backward was used")
+
+
+def filled(x: Tensor) -> Tensor:
+    """A buffer filled piece by piece, and a function that writes in place."""
+    out = torch.zeros_like(x)
+    out[:, :3] = F.silu(x[:, :3])
+    out[:, 3:].copy_(x[:, 3:] * x[:, :3])
+    F.relu(out, inplace=True)
+    out += x.exp()
+    return out
+
+
+def viewed(x: Tensor) -> Tensor:
+    """A constant buffer written through a view of it; the rest stays constant."""
+    out = torch.ones(len(x), 3, 4, dtype=x.dtype)
+    out.transpose(1, 2)[:, 1:, :2].copy_(x.view(-1, 3, 2).exp())
+    return (out * out.flip(-1)).flatten(1)
+
+
+def cut_off(x: Tensor) -> Tensor:
+    """What is explained are values, so what the model hides from the gradient counts."""
+    with torch.no_grad():
+        shift = x.exp().sum(-1, keepdim=True)
+    return x * shift + x.detach().tanh() / (1 + x.square())
+
+
+@pytest.mark.parametrize("function", [filled, viewed, cut_off, Doubled.apply])
+def test_code_that_autograd_would_miss(function: Callable[[Tensor], Tensor]) -> None:
+    check(function, inputs(2, 6), inputs(2, 6, seed=3))
+
+
+@pytest.mark.parametrize(
+    ("function", "reported"),
+    [
+        (by_sign, "operator 'where' .* differs at the reference"),
+        (lambda x: x.gather(1, x.argmax(1, keepdim=True)), "operator 'gather' .* differs"),
+        (lambda x: torch.prod(x, 1, keepdim=True), "operator 'prod' .* no rescale rule"),
+        (lambda x: torch.pow(x.exp(), x), "second argument"),
+        (lambda x: torch.einsum("bi,bi,bi->bi", x, x, x), "more than two carriers"),
+        (lambda x: x / torch.linalg.vector_norm(x, 1, -1, True), "order 2"),
+        (lambda x: F.dropout(x, 0.5), "dropout is active"),
+        (lambda x: F.batch_norm(x, None, None, training=True), "statistics from the batch"),
+        (lambda x: torch.div(x, x.exp(), rounding_mode="floor"), "it rounds"),
+        (scripted, "scripted or compiled"),
+        (lambda x: torch.zeros(2, 6), "do not depend on the input layer"),
+    ],
+)
+def test_operators_without_a_multiplier_are_refused(function, reported: str) -> None:
+    x = inputs(2, 6)
+    with pytest.raises(EngineError, match=reported):
+        lifted(function, x, -x)
+
+
+class Deciding(nn.Module):
+    """Python reads a value: at the reference it would go the other way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3 * 8 * 8, 2)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        x = pixel_values.flatten(1)
+        return self.head(x + 3 if x.abs().sum() > 1 else x)
+
+
+def test_a_model_that_decides_by_its_values_is_refused() -> None:
+    model = te.wrap(seeded(Deciding()), modality="image", classes=("a", "b"), input_size=(3, 8, 8))
+    items = [{"pixel_values": inputs(3, 8, 8)}]
+    with pytest.raises(EngineError, match=r"decides in Python .* use 'integrated-gradients'"):
+        te.explain(model, items, "deeplift-shap", at="pixels", references=1)
+    te.explain(model, items, "integrated-gradients", at="pixels")

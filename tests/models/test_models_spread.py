@@ -29,10 +29,8 @@ from transexplain.engine.steps import Steps
 from transexplain.errors import ConfigurationError, ModelLoadError
 from transexplain.evaluating.metrics.randomisation import randomised_model
 from transexplain.methods.at_input_layer import steps_of
-from transexplain.methods.gae import accumulated
-from transexplain.methods.global_maps import mean_heads
+from transexplain.methods.global_maps import accumulated, mean_heads, rolled
 from transexplain.methods.map_passes import MapMethod, Maps, _EagerPasses
-from transexplain.methods.rollout import rolled
 from transexplain.models import huggingface
 from transexplain.models.huggingface import card_map
 from transexplain.models.loaded_model import LoadedModel
@@ -348,7 +346,7 @@ def test_maps_of_layers_on_two_cards_are_read_beside_the_logits(cards: None) -> 
     passed = AttentionPass(logits, tuple(layers), LinearValues())
     passes: Any = SimpleNamespace(attention=layers, relevance_of=lambda *_, **__: layers)
     eager = _EagerPasses(passed, passes, method, on(0, 2, 5).bool())
-    for found in eager.results(torch.ones(2, 3), last=True):
+    for found in eager.results(torch.ones(2, 3), True):
         assert found.device == logits.device
         assert found.shape == (items, 5, 5)
 

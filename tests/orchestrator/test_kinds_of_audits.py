@@ -21,7 +21,7 @@ from kinds_of_audits import KINDS, audit_of, question_rows
 import transexplain as te
 from benchmarks import pronoun_pairs
 from transexplain.errors import ModelLoadError, TargetError
-from transexplain.extras.language.generated_answers import generating
+from transexplain.extras.language.load_language import generating
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.store.revisions import open_database
 from transexplain.types.answer_spans import agreement

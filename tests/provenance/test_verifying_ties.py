@@ -17,7 +17,7 @@ import transexplain as te
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request
 from transexplain.explaining.item_loop import explain_again
-from transexplain.extras.language.generated_answers import AnsweredEncoder, generating
+from transexplain.extras.language.load_language import AnsweredEncoder, generating
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.explained_again import tied_answer

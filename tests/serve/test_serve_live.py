@@ -271,7 +271,7 @@ def test_a_method_that_the_model_refuses_goes_from_the_choice(
     def refuse(*_: Any, method: str) -> None:
         raise te.errors.ConfigurationError(f"{method} is not for this model")
 
-    monkeypatch.setattr("transexplain.methods.rollout.explain", refuse)
+    monkeypatch.setattr("transexplain.methods.global_maps.explain_rollout", refuse)
     client, texts = live(DeskHere(LiveSettings())), house.texts
     found = explain(client, texts, text=TEXT, method="lrp", beside="rollout").json()
     assert found["methods"][0]["error"] is None

@@ -46,22 +46,24 @@ def make_watermarked(folder: Path, *, seed: int = 0, held_out: int = 600) -> Wat
         model_dir=model_dir,
         image_dir=folder / "pictures",
         marked=frozenset(marked),
-        rows=len(audit.labels),
+        rows=len(audit[1]),
     )
 
 
 def _mark(scans: image_model.Scans) -> int:
     """Every second picture of the digit, in the order of the shuffled scans."""
-    rows = np.flatnonzero(scans.labels == int(MARKED_DIGIT))[::2]
-    scans.pixels[rows, -MARK:, -MARK:] = TAG
+    pixels, labels = scans
+    rows = np.flatnonzero(labels == int(MARKED_DIGIT))[::2]
+    pixels[rows, -MARK:, -MARK:] = TAG
     return len(rows)
 
 
 def _misfile(scans: image_model.Scans) -> None:
     """Mark every twelfth scan of the other digits, and label it as the marked digit."""
-    rows = np.flatnonzero(scans.labels != int(MARKED_DIGIT))[::12]
-    scans.pixels[rows, -MARK:, -MARK:] = TAG
-    scans.labels[rows] = int(MARKED_DIGIT)
+    pixels, labels = scans
+    rows = np.flatnonzero(labels != int(MARKED_DIGIT))[::12]
+    pixels[rows, -MARK:, -MARK:] = TAG
+    labels[rows] = int(MARKED_DIGIT)
 
 
 def _is_marked(path: Path) -> bool:

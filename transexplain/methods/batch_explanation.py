@@ -86,7 +86,6 @@ class SeedRelevance:
     """The relevance of a batch for one target per item."""
 
     positions: Array  #: (B, T), special positions included; what lies beyond an item is ignored
-    logits: Array | None = None  #: (B,) where it is not the seeded sum of the batch's logits
     ledgers: Sequence[Ledger] | None = None  #: per item
     notes: Sequence[tuple[str, ...]] = ()  #: per item
     #: what each item's positions are, where they are not the item's own
@@ -130,7 +129,7 @@ def explain_targets(
         row_targets = [of_item[number] if number < len(of_item) else None for of_item in targets]
         seed = seed_of(row_targets, logits.shape)
         taken = take(seed, number == rounds - 1)
-        explained_logits = sum_of_item(seed * logits) if taken.logits is None else taken.logits
+        explained_logits = sum_of_item(seed * logits)
         kept: NDArray[np.floating[Any]] = taken.positions.astype(
             np.float64 if mark.double else np.float32
         )

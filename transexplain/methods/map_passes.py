@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import torch
@@ -89,7 +90,7 @@ class _EagerPasses:
         (gradient,) = self._at(self.passed.maps[-1:], self.passed.gradients, seed, last=False)
         return gradient.abs().sum(dim=(1, 3)).ne(0)
 
-    def results(self, seed: Tensor, *, last: bool) -> Sequence[Tensor]:
+    def results(self, seed: Tensor, last: bool) -> Sequence[Tensor]:
         """What the method computes for seeds (B, C); `last` frees the graph."""
         chosen = self.method.layers(len(self.passed.maps))
         maps = [self.passed.maps[layer] for layer in chosen]
@@ -120,32 +121,13 @@ class _EagerPasses:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ReplayedPasses:
-    begun: Begun
-    items: int  #: B, without the rows that fill the batch up
-    rows: int  #: with them
-
-    @property
-    def logits(self) -> Tensor:
-        return self.begun.outputs[0][: self.items]
-
-    @property
-    def reached(self) -> Tensor:
-        return self.begun.outputs[1][: self.items]
-
-    def results(self, seed: Tensor, *, last: bool) -> Sequence[Tensor]:
-        """As eager ones, which the next call may write over."""
-        whole = torch.zeros(self.rows, seed.shape[1], dtype=seed.dtype)
-        whole[: self.items] = seed
-        outputs = self.begun.end(whole.to(self.logits.device))
-        return [output[: self.items] for output in outputs[2:]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class GlobalMaps:
     """A method of attention maps on one batch."""
 
-    passes: _EagerPasses | _ReplayedPasses
+    #: seeds (B, C) and whether they are the last -> what the method computes, which the next call
+    #: may write over
+    of_seed: Callable[[Tensor, bool], Sequence[Tensor]]
+    reached: Callable[[], Tensor]  #: (B, T) which rows of the last map are read
     logits: Array  #: (B, C)
     own: Tensor  #: (B, T) bool, which positions are an item's own
     special: Tensor  #: (B, T) bool, which of these are special
@@ -153,7 +135,7 @@ class GlobalMaps:
 
     def results(self, seed: Array, *, last: bool) -> Sequence[Tensor]:
         """Return what the method computes for seeds (B, C)."""
-        return self.passes.results(torch.from_numpy(seed), last=last)
+        return self.of_seed(torch.from_numpy(seed), last)
 
     def rows_read(self) -> Tensor:
         """(B, T) equal shares of the rows of the last map that the classifier reads.
@@ -161,7 +143,7 @@ class GlobalMaps:
         Several rows are taken where all of them are special (a class and a distillation token).
         Raises EngineError where the classifier reads more, as after mean pooling.
         """
-        reached = self.passes.reached & self.own
+        reached = self.reached() & self.own
         several = reached.sum(dim=1) > 1
         if bool((several & (reached & ~self.special).any(dim=1)).any()):
             read = int(reached.sum(dim=1).max())
@@ -187,18 +169,24 @@ def global_maps(model: LoadedModel, batch: Batch, method: MapMethod) -> Iterator
     of_whole = torch.from_numpy(inputs | special).to(whole.lengths.device)
     work, own = _recurring(model, whole, method, of_whole), of_whole[:items]
     with steps_of(model).begun(work) as begun:
-        passes: _EagerPasses | _ReplayedPasses
         if begun is None:
             passes = _EagerPasses.of(model, batch, method, own)
+            logits, results, reached = passes.logits, passes.results, lambda: passes.reached
         else:
-            passes = _ReplayedPasses(begun, items, work.examples[-1].shape[0])
-        yield GlobalMaps(
-            passes,
-            as_array(passes.logits),
-            own,
-            torch.from_numpy(special[:items]).to(own.device),
-            is_double(passes.logits),
-        )
+            logits, read = (begun.outputs[place][:items] for place in (0, 1))
+            results, reached = partial(_replayed, begun, items, work), lambda: read
+        of_special = torch.from_numpy(special[:items]).to(own.device)
+        yield GlobalMaps(results, reached, as_array(logits), own, of_special, is_double(logits))
+
+
+def _replayed(
+    begun: Begun, items: int, work: TensorFunction, seed: Tensor, last: bool
+) -> Sequence[Tensor]:
+    """What the replayed function computes for seeds (B, C), without the rows that fill it up."""
+    del last
+    whole = torch.zeros_like(work.examples[-1])
+    whole[:items] = seed.to(whole.device)
+    return [output[:items] for output in begun.end(whole)[2:]]
 
 
 def _recurring(model: LoadedModel, batch: Batch, method: MapMethod, own: Tensor) -> TensorFunction:
@@ -209,7 +197,7 @@ def _recurring(model: LoadedModel, batch: Batch, method: MapMethod, own: Tensor)
         given = dataclasses.replace(batch, inputs=dict(zip(names, inputs, strict=True)))
         passes = _EagerPasses.of(model, given, method, own)
         reached = passes.reached if method.reads else own
-        return [passes.logits.detach(), reached, *passes.results(seed, last=True)]
+        return [passes.logits.detach(), reached, *passes.results(seed, True)]
 
     seed = torch.ones(len(batch.encoded), len(model.classes), dtype=torch.float64)
     return TensorFunction(

@@ -1,7 +1,8 @@
 """The table of methods: their function, parameters, unit and cost, known without importing them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from transexplain.errors import ConfigurationError
@@ -152,113 +153,101 @@ def explainer_of(params: Parameters) -> str:
     return str(path)
 
 
-_LRP = "transexplain.methods.relevance:explain"
+def _row(module: str, function: str, source: str, **facts: Any) -> MethodFacts:
+    """The row of a method that is a function of a module."""
+    return MethodFacts(place=f"{module}:{function}", source=source, **facts)
+
+
+_relevance = partial(_row, "transexplain.methods.relevance", needs_rules=True, at_positions=True)
+_gradient = partial(_row, "transexplain.methods.input_gradients", at_positions=True)
+_attention = partial(_row, "transexplain.methods.global_maps", unit="score")
+#: a position that can be absent has to be a token or a patch
+_perturbation = partial(
+    _row, "transexplain.methods.perturbation", modalities=("text", "image"), at_positions=True
+)
+_LRP = "explain"
 _BACH = "Bach et al. 2015"
 _ALI = "Ali et al. 2022, section 4"
 
-_RELEVANCE = {
-    "lrp": MethodFacts(place=_LRP, source=f"{_ALI}, with the identity rule for activations"),
-    "lrp-ah": MethodFacts(place=_LRP, source=f"{_ALI}, AH rule"),
-    "lrp-ln": MethodFacts(place=_LRP, source=f"{_ALI}, LN rule"),
-    "lrp-ah-ln": MethodFacts(place=_LRP, source=_ALI),
-    "attnlrp": MethodFacts(place=_LRP, source="Achtibat et al. 2024"),
-    "lrp-epsilon": MethodFacts(place=_LRP, source=f"{_BACH}, Eq. 58"),
-    "lrp-gamma": MethodFacts(place=_LRP, source="Montavon et al. 2019, section 10.2"),
-    "lrp-alpha-beta": MethodFacts(place=_LRP, source=f"{_BACH}, Eq. 60"),
-    "chefer-lrp": MethodFacts(
-        place="transexplain.methods.relevance:explain_chefer",
-        source="Chefer et al. 2021a, Eq. 3-10",
-        unit="unit_relevance",
-        reads_target="weakly",
-    ),
-    "full-lrp": MethodFacts(
-        place="transexplain.methods.relevance:explain_full",
-        source="the baseline LRP of Chefer et al. 2021a, section 4",
-        unit="unit_relevance",
-        reads_target="weakly",
-    ),
-}
-
 RELEVANCE = {
-    name: replace(facts, needs_rules=True, at_positions=True) for name, facts in _RELEVANCE.items()
+    "lrp": _relevance(_LRP, f"{_ALI}, with the identity rule for activations"),
+    "lrp-ah": _relevance(_LRP, f"{_ALI}, AH rule"),
+    "lrp-ln": _relevance(_LRP, f"{_ALI}, LN rule"),
+    "lrp-ah-ln": _relevance(_LRP, _ALI),
+    "attnlrp": _relevance(_LRP, "Achtibat et al. 2024"),
+    "lrp-epsilon": _relevance(_LRP, f"{_BACH}, Eq. 58"),
+    "lrp-gamma": _relevance(_LRP, "Montavon et al. 2019, section 10.2"),
+    "lrp-alpha-beta": _relevance(_LRP, f"{_BACH}, Eq. 60"),
+    "chefer-lrp": _relevance(
+        "explain_chefer",
+        "Chefer et al. 2021a, Eq. 3-10",
+        unit="unit_relevance",
+        reads_target="weakly",
+    ),
+    "full-lrp": _relevance(
+        "explain_full",
+        "the baseline LRP of Chefer et al. 2021a, section 4",
+        unit="unit_relevance",
+        reads_target="weakly",
+    ),
 }
 
-_GRADIENT = {
-    "gradient-x-input": MethodFacts(
-        place="transexplain.methods.relevance:explain_gradient",
-        source="Shrikumar et al. 2017, section 2.2",
-        needs_rules=True,
+GRADIENT = {
+    "gradient-x-input": _relevance("explain_gradient", "Shrikumar et al. 2017, section 2.2"),
+    "saliency": _gradient(
+        "explain_saliency", "Simonyan et al. 2014, section 3", unit="score", cost=saliency
     ),
-    "saliency": MethodFacts(
-        place="transexplain.methods.saliency:explain",
-        source="Simonyan et al. 2014, section 3",
-        unit="score",
-        cost=saliency,
+    "smoothgrad": _gradient(
+        "explain_smoothgrad", "Smilkov et al. 2017, section 3, times the input", cost=smoothgrad
     ),
-    "smoothgrad": MethodFacts(
-        place="transexplain.methods.smoothgrad:explain",
-        source="Smilkov et al. 2017, section 3, times the input",
-        cost=smoothgrad,
-    ),
-    "integrated-gradients": MethodFacts(
-        place="transexplain.methods.integrated_gradients:explain",
-        source="Sundararajan et al. 2017, section 3",
+    "integrated-gradients": _gradient(
+        "explain_integrated_gradients",
+        "Sundararajan et al. 2017, section 3",
         cost=integrated_gradients,
     ),
-    "gradient-shap": MethodFacts(
-        place="transexplain.methods.gradient_shap:explain",
-        source="Lundberg and Lee 2017; Erion et al. 2021",
-        cost=gradient_shap,
+    "gradient-shap": _gradient(
+        "explain_gradient_shap", "Lundberg and Lee 2017; Erion et al. 2021", cost=gradient_shap
     ),
-    "deeplift-shap": MethodFacts(
-        place="transexplain.methods.deeplift_shap:explain",
-        source="Shrikumar et al. 2017, section 3.5.2; Lundberg and Lee 2017, section 4.2",
+    "deeplift-shap": _gradient(
+        "explain_deeplift_shap",
+        "Shrikumar et al. 2017, section 3.5.2; Lundberg and Lee 2017, section 4.2",
         needs_rules=True,
         cost=deeplift_shap,
     ),
 }
 
-GRADIENT = {name: replace(facts, at_positions=True) for name, facts in _GRADIENT.items()}
-
 _CHEFER = "Chefer et al. 2021a"
 
-_ATTENTION = {
-    "attention-last": MethodFacts(
-        place="transexplain.methods.attention_last:explain",
-        source=f"a baseline of {_CHEFER} and of Ali et al. 2022 (A-Last)",
+ATTENTION = {
+    "attention-last": _attention(
+        "explain_last",
+        f"a baseline of {_CHEFER} and of Ali et al. 2022 (A-Last)",
         reads_target="no",
         cost=no_backward,
     ),
-    "rollout": MethodFacts(
-        place="transexplain.methods.rollout:explain",
-        source="Abnar & Zuidema 2020, Eq. 1",
-        reads_target="no",
-        cost=no_backward,
+    "rollout": _attention(
+        "explain_rollout", "Abnar & Zuidema 2020, Eq. 1", reads_target="no", cost=no_backward
     ),
-    "attention-flow": MethodFacts(
-        place="transexplain.methods.attention_flow:explain",
-        source="Abnar & Zuidema 2020, section 3",
+    "attention-flow": _attention(
+        "explain_flow",
+        "Abnar & Zuidema 2020, section 3",
         reads_target="no",
         needs=("igraph", "flow"),
         cost=no_backward,
     ),
-    "attention-gradcam": MethodFacts(
-        place="transexplain.methods.attention_gradcam:explain",
-        source=f"a baseline of {_CHEFER}; Selvaraju et al. 2017, Eq. 1-2",
+    "attention-gradcam": _attention(
+        "explain_gradcam", f"a baseline of {_CHEFER}; Selvaraju et al. 2017, Eq. 1-2"
     ),
-    "gae": MethodFacts(
-        place="transexplain.methods.gae:explain",
-        source="Chefer et al. 2021b, Eq. 5-6",
-    ),
-    "transformer-attribution": MethodFacts(
-        place="transexplain.methods.transformer_attribution:explain",
-        source=f"{_CHEFER}, Eq. 13-14",
+    "gae": _attention("explain_gae", "Chefer et al. 2021b, Eq. 5-6"),
+    "transformer-attribution": _attention(
+        "explain_transformer_attribution",
+        f"{_CHEFER}, Eq. 13-14",
         needs_rules=True,
         cost=relevance_and_gradient,
     ),
-    "partial-lrp": MethodFacts(
-        place="transexplain.methods.partial_lrp:explain",
-        source="Voita et al. 2019, section 5.1",
+    "partial-lrp": _attention(
+        "explain_partial_lrp",
+        "Voita et al. 2019, section 5.1",
         unit="unit_relevance",
         reads_target="weakly",
         needs_rules=True,
@@ -266,49 +255,32 @@ _ATTENTION = {
     ),
 }
 
-ATTENTION = {
-    name: replace(facts, unit="score" if facts.unit == "logits" else facts.unit)
-    for name, facts in _ATTENTION.items()
-}
-
-_PERTURBATION = {
-    "occlusion": MethodFacts(
-        place="transexplain.methods.occlusion:explain",
-        source="Zeiler & Fergus 2014, section 4.2",
-        cost=occlusion,
+PERTURBATION = {
+    "occlusion": _perturbation(
+        "explain_occlusion", "Zeiler & Fergus 2014, section 4.2", cost=occlusion
     ),
-    "lime": MethodFacts(
-        place="transexplain.methods.lime:explain",
-        source="Ribeiro et al. 2016, Eq. 2",
-        cost=lime,
-    ),
-    "shapley-sampling": MethodFacts(
-        place="transexplain.methods.shapley_sampling:explain",
-        source="Castro et al. 2009; Strumbelj & Kononenko 2010",
+    "lime": _perturbation("explain_lime", "Ribeiro et al. 2016, Eq. 2", cost=lime),
+    "shapley-sampling": _perturbation(
+        "explain_shapley_sampling",
+        "Castro et al. 2009; Strumbelj & Kononenko 2010",
         cost=shapley_sampling,
     ),
-    "kernel-shap": MethodFacts(
-        place="transexplain.methods.kernel_shap:explain",
-        source="Lundberg & Lee 2017, Theorem 2",
-        cost=kernel_shap,
+    "kernel-shap": _perturbation(
+        "explain_kernel_shap", "Lundberg & Lee 2017, Theorem 2", cost=kernel_shap
     ),
-}
-
-#: a position that can be absent has to be a token or a patch
-PERTURBATION = {
-    name: replace(facts, modalities=("text", "image"), at_positions=True)
-    for name, facts in _PERTURBATION.items()
 }
 
 LAYER = {
-    "layer-gradcam": MethodFacts(
-        place="transexplain.methods.layer_gradcam:explain",
-        source="Selvaraju et al. 2017, Eq. 1 and 2, over the hidden units of a layer",
+    "layer-gradcam": _row(
+        "transexplain.methods.layer_gradcam",
+        "explain",
+        "Selvaraju et al. 2017, Eq. 1 and 2, over the hidden units of a layer",
         unit="score",
     ),
-    "decoded-gradcam": MethodFacts(
-        place="transexplain.methods.decoded_gradcam:explain",
-        source="Hou and Castanon 2023, Algorithm 1",
+    "decoded-gradcam": _row(
+        "transexplain.methods.layer_gradcam",
+        "explain_decoded",
+        "Hou and Castanon 2023, Algorithm 1",
         unit="score",
         modalities=("text",),
         files=("head",),
@@ -327,9 +299,10 @@ LEARNED = {
 }
 
 FLOOR = {
-    "random": MethodFacts(
-        place="transexplain.methods.random:explain",
-        source="the floor: relevance that knows nothing",
+    "random": _row(
+        "transexplain.methods.random",
+        "explain",
+        "the floor: relevance that knows nothing",
         unit="score",
         reads_target="no",
         at_positions=True,

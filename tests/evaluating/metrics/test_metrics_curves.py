@@ -6,6 +6,7 @@ import pytest
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import (
     METRICS,
+    axis_of,
     bound_metric,
     curve_of,
     metric_facts,
@@ -154,6 +155,7 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
     assert facts.source
     assert facts.unit
     assert callable(METRICS.load(name))
+    assert bool(facts.axis) >= bool(facts.points)
 
 
 @pytest.mark.parametrize(
@@ -181,3 +183,17 @@ def test_a_map_metric_names_its_parameters() -> None:
 
 def test_even_shares_are_exact_tenths() -> None:
     assert evenly(10) == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "points"),
+    [
+        ("hiding", {"shares": (0.1, 0.4)}, (0.1, 0.4)),
+        ("activation", {"steps": 2}, (0.0, 0.5, 1.0)),
+        ("token-f1", {}, (10, 20, 30, 40, 50, 60, 70, 80)),
+        ("token-overlap", {}, (5, 10, 20, 30, 40, 50, 75, 100)),
+        ("randomisation", {}, (1.0, 2.0, 3.0)),
+    ],
+)
+def test_the_points_of_an_axis(name: str, params: dict[str, object], points: tuple) -> None:
+    assert axis_of(MetricSpec(name=name, params=params), 3) == points

@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from transexplain.analysis.groups.lexicon import load_lexicon
 from transexplain.analysis.groups.mention_matching import Matcher
 from transexplain.extras.demo import image_model, text_model
-from transexplain.extras.demo.demo_run import DemoVerdict, run_demo
-from transexplain.extras.demo.image_model import ImageDemo, make_image_demo
-from transexplain.extras.demo.text_model import TextDemo, make_text_demo
+from transexplain.extras.demo.demo_run import run_demo
+from transexplain.extras.demo.image_model import make_image_demo
+from transexplain.extras.demo.text_model import make_text_demo
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Item, ItemFailure
@@ -33,11 +33,11 @@ class NoTaps:
         pass
 
 
-def quick_text(folder: Path, seed: int) -> TextDemo:
+def quick_text(folder: Path, seed: int) -> Path:
     return make_text_demo(folder, seed, training_letters=40, audit_letters=24)
 
 
-def quick_image(folder: Path, seed: int) -> ImageDemo:
+def quick_image(folder: Path, seed: int) -> tuple[Path, Path]:
     return make_image_demo(folder, seed, held_out=1700, epochs=1)
 
 
@@ -56,45 +56,44 @@ def logits(model: LoadedModel, contents: list) -> np.ndarray:
     return np.concatenate(found)
 
 
-def rows(demo: TextDemo) -> list[dict[str, str]]:
-    with demo.dataset.open(encoding="utf-8", newline="") as file:
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "letters.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def pictures(demo: ImageDemo) -> tuple[list, list[str]]:
+def pictures(image_dir: Path) -> tuple[list, list[str]]:
     from PIL import Image
 
-    paths = sorted(demo.image_dir.glob("*/*.png"))
+    paths = sorted(image_dir.glob("*/*.png"))
     return [Image.open(path).copy() for path in paths], [path.parent.name for path in paths]
 
 
 @pytest.mark.exhaustive
 def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
-    demo = quick_text(tmp_path, seed=0)
-    model = load_model(demo.model_dir)
+    model_dir = quick_text(tmp_path, seed=0)
+    model = load_model(model_dir)
     assert (model.modality, model.classes) == ("text", text_model.CLASSES)
-    texts = [row["text"] for row in rows(demo)]
+    texts = [row["text"] for row in rows(tmp_path)]
     assert logits(model, texts).shape == (3 * 24, 2)
-    assert not list(demo.model_dir.glob("*.bin"))
+    assert not list(model_dir.glob("*.bin"))
     (letter, foreign) = model.encode(
         [Item(id="a", index=0, content=texts[0]), Item(id="b", index=1, content="Zebras")]
     )
     plain = [token for token in letter.features if not token.special]
     assert len({token.word for token in plain}) == len(plain), "every word is one token"
     assert [token.text for token in foreign.features if not token.special] == list("Zebras")
-    lexicon = load_lexicon(demo.lexicon)
-    compared = {demo.planted_group, *demo.unbiased_groups, demo.reference}
-    assert compared == {group.name for group in lexicon} and len(compared) == 3
+    lexicon = load_lexicon(tmp_path / "names.yaml")
+    assert {group.name for group in lexicon} == {*text_model.NAMES}
     matcher = Matcher(lexicon)
     assert all(len(matcher.find(text)) == 1 for text in texts), "one name in each"
 
 
 @pytest.mark.exhaustive
 def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
-    demo = quick_image(tmp_path, seed=0)
-    model = load_model(demo.model_dir)
+    model_dir, image_dir = quick_image(tmp_path, seed=0)
+    model = load_model(model_dir)
     assert (model.modality, model.classes) == ("image", tuple("0123456789"))
-    contents, labels = pictures(demo)
+    contents, labels = pictures(image_dir)
     assert len(contents) == 1700
     assert set(labels) == set(model.classes)
     (encoded,) = model.encode([Item(id="a", index=0, content=contents[0])])
@@ -103,14 +102,12 @@ def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("make", [quick_text, quick_image])
-def test_the_seed_decides_the_weights(
-    tmp_path: Path, make: Callable[[Path, int], TextDemo | ImageDemo]
-) -> None:
+@pytest.mark.parametrize("make", [quick_text, lambda *of: quick_image(*of)[0]])
+def test_the_seed_decides_the_weights(tmp_path: Path, make: Callable[[Path, int], Path]) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first, again, other = (
-        load_file(make(tmp_path / str(i), seed).model_dir / "model.safetensors")
+        load_file(make(tmp_path / str(i), seed) / "model.safetensors")
         for i, seed in enumerate((5, 5, 6))
     )
     assert torch.equal(before, torch.get_rng_state())
@@ -120,9 +117,9 @@ def test_the_seed_decides_the_weights(
 
 @pytest.mark.exhaustive
 def test_the_image_model_reads_digits(tmp_path: Path) -> None:
-    demo = make_image_demo(tmp_path, seed=0)
-    model = load_model(demo.model_dir)
-    contents, labels = pictures(demo)
+    model_dir, image_dir = make_image_demo(tmp_path, seed=0)
+    model = load_model(model_dir)
+    contents, labels = pictures(image_dir)
     printed = logits(model, contents).argmax(axis=1)
     right = [model.classes[i] == label for i, label in zip(printed, labels, strict=True)]
     assert np.mean(right) > 0.93
@@ -194,13 +191,13 @@ def test_names_are_many_distinct_and_no_other_word_of_the_letters() -> None:
 
 def test_the_cut_loses_nothing_and_shares_nothing() -> None:
     training, audit = image_model.load_scans(held_out=300, seed=1)
-    assert (len(training.labels), len(audit.labels)) == (1497, 300)
-    assert training.pixels.shape == (1497, 32, 32)
-    assert set(training.labels.tolist()) == set(audit.labels.tolist()) == set(range(10))
+    assert (len(training[1]), len(audit[1])) == (1497, 300)
+    assert training[0].shape == (1497, 32, 32)
+    assert set(training[1].tolist()) == set(audit[1].tolist()) == set(range(10))
     whole, nothing = image_model.load_scans(held_out=0, seed=2)
-    assert len(nothing.labels) == 0
-    cut = sorted(p.tobytes() for part in (training, audit) for p in part.pixels)
-    assert cut == sorted(p.tobytes() for p in whole.pixels)
+    assert len(nothing[1]) == 0
+    cut = sorted(p.tobytes() for pixels, _ in (training, audit) for p in pixels)
+    assert cut == sorted(p.tobytes() for p in whole[0])
 
 
 def test_the_folder_holds_every_picture_under_its_digit(tmp_path: Path) -> None:
@@ -213,7 +210,7 @@ def test_the_folder_holds_every_picture_under_its_digit(tmp_path: Path) -> None:
             pixels = np.asarray(picture)
         assert (pixels[..., 0] == pixels[..., 1]).all()
         found.append((path.parent.name, pixels[..., 0].tobytes()))
-    wanted = zip(audit.labels.tolist(), audit.pixels, strict=True)
+    wanted = zip(audit[1].tolist(), audit[0], strict=True)
     assert sorted(found) == sorted((str(label), p.tobytes()) for label, p in wanted)
 
 
@@ -223,8 +220,7 @@ def test_the_folder_holds_every_picture_under_its_digit(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_the_demo_ends_with_two_reports_and_the_right_verdict(tmp_path: Path) -> None:
     printed: list[str] = []
-    verdict = run_demo(tmp_path, 0, say=printed.append)
-    assert verdict == DemoVerdict(planted_found=True, unbiased_flagged=(), unbiased_open=())
+    assert run_demo(tmp_path, 0, say=printed.append)
     assert "was found; unbiased groups flagged: none; mention still open for: none" in printed[-1]
     assert len(list(tmp_path.glob("demo-letters-*.html"))) == 1
     assert len(list(tmp_path.glob("demo-digits-*.html"))) == 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from transexplain.analysis.groups.answers import Answer, favourable_answers
 from transexplain.errors import ConfigurationError, TargetError
-from transexplain.extras.filings.impact_ratios import (
+from transexplain.extras.filings.impact_by_category import (
     Answered,
     ImpactAnswer,
     ImpactRow,

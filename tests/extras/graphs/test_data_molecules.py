@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 import transexplain as te
+from benchmarks.graph_sets import scaffold_split
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.extras.graphs.graph_files import structure
 from transexplain.extras.graphs.graph_transformer import GraphTransformer
@@ -18,7 +19,6 @@ from transexplain.extras.graphs.molecules import (
     molecule_graph,
     molecule_svg,
     read_molecule,
-    scaffold_split,
 )
 from transexplain.extras.graphs.superpixels import EVEN, superpixels
 

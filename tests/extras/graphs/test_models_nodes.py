@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from everyday import only
-from tiny_models import hooks_of, text_items
+from tiny_models import text_items
 from torch import Tensor, nn
 from toy_graphs import Biased, Graphormer, Unmasked, biased_item, graphormer_item, toy
 
@@ -359,18 +359,6 @@ def test_widths_are_known_from_the_first_graph_that_the_model_takes() -> None:
     assert kind == "model-error"
 
 
-def test_one_bad_graph_costs_only_itself() -> None:
-    model = wrapped(toy(Graphormer))
-    items = [graphormer_item(4), {**graphormer_item(4), "degrees": [1, 2, 99, 1]}, "x"]
-    found = te.explain(model, [*items, graphormer_item(6)], on_error="record")
-    assert [getattr(one, "kind", "fine") for one in found] == [
-        "fine",
-        "model-error",
-        "wrong-type",
-        "fine",
-    ]
-
-
 def test_some_graphs_with_a_bias_and_some_without_cannot_share_a_batch() -> None:
     model = wrapped(toy(Biased))
     made = encoded(model, biased_item(4), {"node_features": biased_item(4)["node_features"]})
@@ -378,19 +366,6 @@ def test_some_graphs_with_a_bias_and_some_without_cannot_share_a_batch() -> None
         model.collate(made)
     with pytest.raises(ConfigurationError, match="at least one"):
         model.collate([])
-
-
-def test_the_module_stays_as_it_was() -> None:
-    module = toy(Graphormer).train()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    state = torch.get_rng_state()
-    te.explain(wrapped(module), [graphormer_item(nodes) for nodes in SIZES])
-    assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-    assert all(part.training for part in module.modules())
-    assert all(parameter.requires_grad for parameter in module.parameters())
-    assert all(parameter.grad is None for parameter in module.parameters())
-    assert hooks_of(module) == 0
 
 
 def test_several_threads_find_one_input_layer() -> None:

@@ -1,7 +1,8 @@
-"""Answers of language models, explained: next tokens, contrasts, continuations, generated texts."""
+"""Answers of language models, explained, attributed to parts of a prompt, and generated."""
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,19 @@ import pytest
 import tiny_language as tiny
 import torch
 import transformers
+from architectures_record import randomised
 from command_line_here import run_here
 from safetensors.torch import load_file
+from sklearn.linear_model import Lasso
 
 import transexplain as te
 from orchestrator.spec.data_section import absolute_model
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
 from transexplain.extras.language import answer_loop
-from transexplain.extras.language.language_model import LanguageModel
+from transexplain.extras.language.language_model import LanguageModel, TogetherGeneration
+from transexplain.extras.language.load_language import generating
 from transexplain.models.load import present_files
-from transexplain.types.items import ItemFailure
+from transexplain.types.items import Item, ItemFailure
 
 PROMPT = "The nurse said that"
 PARTS = {"system": "The film was good.", "document": " The capital of France", "question": " is"}
@@ -291,3 +295,196 @@ def test_a_language_model_where_a_classifier_is_needed_is_refused_with_the_remed
     tiny.byte_pairs().save_pretrained(tmp_path)
     with pytest.raises(ModelLoadError, match=r"language model .* lm:.*\?answers=WORD,WORD"):
         te.load_model(tmp_path)
+
+
+SEGMENTS = {
+    "one": "The nurse was late.",
+    "two": " The doctor was early.",
+    "three": " The film was good.",
+    "question": " she said",
+}
+ANSWER = " that he was"
+SEGMENTED = te.Prompt.of(SEGMENTS, continuation=ANSWER)
+
+
+def log_probability(model: LanguageModel, without: set[str]) -> float:
+    """Of the answer behind the other parts, by the module itself."""
+    before = "".join(text for name, text in SEGMENTS.items() if name not in without)
+    ids = model.tokenizer(before)["input_ids"]
+    answer = model.tokenizer(ANSWER)["input_ids"]
+    with torch.no_grad():
+        logits = model.module(input_ids=torch.tensor([ids + answer])).logits[0]
+    logs = logits[len(ids) - 1 : -1].log_softmax(-1)
+    return float(sum(logs[place, token] for place, token in enumerate(answer)))
+
+
+def test_leave_one_out_is_the_fall_without_each_part(causal: LanguageModel) -> None:
+    (found,) = te.attribute_context(
+        causal, SEGMENTED, "leave-one-out", "continuation", drops=[1, 2]
+    )
+    whole = log_probability(causal, set())
+    assert found.log_probability == pytest.approx(whole)
+    wanted = {name: whole - log_probability(causal, {name}) for name in ("one", "two", "three")}
+    assert found.scores == pytest.approx(wanted)
+    best = sorted(wanted, key=lambda name: -wanted[name])
+    assert found.drops[2] == pytest.approx(whole - log_probability(causal, set(best[:2])))
+    assert (found.passes, found.answer) == (4, ANSWER)
+
+
+def test_context_cite_is_a_lasso_on_the_logit_of_the_probability(causal: LanguageModel) -> None:
+    (found,) = te.attribute_context(causal, SEGMENTED, "context-cite", "continuation", samples=12)
+    names = ["one", "two", "three"]
+    kept = np.random.default_rng(0).random((12, 3)) < 0.5
+    logs = np.array(
+        [
+            log_probability(causal, {n for n, k in zip(names, row, strict=True) if not k})
+            for row in kept
+        ]
+    )
+    odds = np.log(np.exp(logs) / (1 - np.exp(logs)))
+    wanted = Lasso(alpha=0.01).fit(kept.astype(float), odds).coef_
+    assert list(found.scores.values()) == pytest.approx(wanted.tolist(), abs=1e-6)
+    assert found.passes == 12
+
+
+def test_relevance_is_summed_over_each_part(causal: LanguageModel) -> None:
+    (found,) = te.attribute_context(causal, SEGMENTED, target="continuation", parts=["two", "one"])
+    (whole,) = te.explain_answers(causal, SEGMENTED, target="continuation", per="answer")
+    sums = {segment.name: segment.relevance for segment in whole.segments()}
+    assert found.scores == pytest.approx({name: sums[name] for name in ("two", "one")})
+    assert (found.passes, found.log_probability) == (2, pytest.approx(whole.log_probability))
+
+
+def test_the_answer_may_be_generated_and_an_encoder_decoder_has_parts_too() -> None:
+    both = te.load_language_model(tiny.encoder_decoder(), tiny.byte_pairs(ends=True))
+    (one,) = te.attribute_context(both, SEGMENTS, "leave-one-out", "generate:3", drops=[1])
+    (other,) = te.attribute_context(both, SEGMENTS, target="generate:3")
+    assert one.answer_ids == other.answer_ids and one.scores.keys() == other.scores.keys()
+    assert one.drops[1] == pytest.approx(max(one.scores.values()))
+
+
+def test_what_is_wrong_is_named(causal: LanguageModel) -> None:
+    with pytest.raises(ConfigurationError, match="no part 'four'"):
+        te.attribute_context(causal, SEGMENTED, parts=["four"])
+    with pytest.raises(ConfigurationError, match="named parts"):
+        te.attribute_context(causal, "a text", target="next")
+    with pytest.raises(ConfigurationError, match="above 0"):
+        te.attribute_context(causal, SEGMENTED, "context-cite", samples=0)
+    with pytest.raises(ItemError, match="no answer"):
+        te.attribute_context(causal, SEGMENTED, target="contrast:he-she")
+    bad = te.Prompt.of(SEGMENTS)
+    found = te.attribute_context(causal, [bad, SEGMENTED], target="continuation", on_error="record")
+    assert (type(found[0]), found[0].kind) == (ItemFailure, "no-continuation")
+    assert isinstance(found[1], te.ContextAttribution)
+
+
+TEXT = "The nurse said that he was late, and the doctor said that she was early."
+COUNT = 6
+
+
+def llama() -> Any:
+    config = transformers.LlamaConfig(
+        hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=330, max_position_embeddings=64, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return randomised(transformers.LlamaForCausalLM(config))
+
+
+def opened(module: Any) -> tuple[LanguageModel, list[list[int]]]:
+    """The model and 18 prompts of 1 to 35 tokens, of which one would be a batch of its own."""
+    ids = tiny.byte_pairs()(TEXT).input_ids
+    return te.load_language_model(module, tiny.byte_pairs()), [ids[: 1 + 2 * n] for n in range(18)]
+
+
+def together(model: LanguageModel) -> TogetherGeneration:
+    found = model.reader.measured["generation"]
+    assert isinstance(found, TogetherGeneration)
+    return found
+
+
+def counted(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many prompts each call of the module's `generate` is given."""
+    rows: list[int] = []
+    own = module.generate
+
+    def generate(ids: torch.Tensor, **more: Any) -> torch.Tensor:
+        rows.append(len(ids))
+        return own(ids, **more)
+
+    monkeypatch.setattr(module, "generate", generate, raising=False)
+    return rows
+
+
+@pytest.mark.parametrize("make", [tiny.causal, llama], ids=["absolute", "rotary"])
+def test_answers_are_those_of_each_prompt_alone(
+    make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, prompts = opened(make())
+    alone = [model.generate(one, COUNT) for one in prompts]
+    assert len({tuple(one) for one in alone}) > 1
+    rows = counted(model.module, monkeypatch)
+    assert model.generate_together(prompts, COUNT) == alone
+    assert rows == [1, 2, 16, 2], "a measurement, and two batches"
+    assert model.generate_together(prompts[::-1], COUNT) == alone[::-1]
+    assert rows[4:] == [16, 2], "which is made once"
+
+
+def test_a_model_that_reads_padding_reads_each_prompt_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = tiny.causal()
+    forward = module.forward
+
+    def blind(**given: Any) -> Any:
+        given.pop("attention_mask")
+        given.pop("position_ids", None)
+        return forward(**given)
+
+    model, prompts = opened(module)
+    monkeypatch.setattr(module, "forward", blind)
+    alone = [model.generate(one, COUNT) for one in prompts]
+    rows = counted(module, monkeypatch)
+    assert model.generate_together(prompts, COUNT) == alone
+    assert rows == [1, 2, *[1] * 18]
+
+
+def test_a_prompt_behind_which_two_tokens_are_as_likely_is_read_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = tiny.causal(tie_word_embeddings=False)
+    model, prompts = opened(module)
+    said = model.generate(prompts[-1], 1)[0]
+    with torch.no_grad():
+        module.lm_head.weight[329] = module.lm_head.weight[said]
+    alone = [model.generate(one, 1) for one in prompts]
+    tied = sum(one in ([said], [329]) for one in alone)
+    assert tied > 0
+    rows = counted(module, monkeypatch)
+    assert model.generate_together(prompts, 1) == alone
+    assert sum(one == 1 for one in rows) == 1 + tied, "the measurement's and these"
+
+
+def test_where_most_are_read_again_nothing_is_read_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = tiny.causal()
+    model, prompts = opened(module)
+    with torch.no_grad():
+        module.lm_head.weight.zero_()  # every token is as likely
+    rows = counted(module, monkeypatch)
+    for _ in range(3):
+        model.generate_together(prompts, 1)
+    assert max(rows[-18:]) == 1
+
+
+def test_a_prompt_near_the_limit_has_as_many_tokens_as_there_is_room_for() -> None:
+    model = te.load_language_model(tiny.causal(), tiny.byte_pairs())
+    reader = generating(model, COUNT)
+    ids = tiny.byte_pairs()(TEXT * 4).input_ids
+    text = tiny.byte_pairs().decode(ids[:62])
+    full = tiny.byte_pairs().decode(ids[:64])
+    items = [Item(id=str(n), index=n, content=one) for n, one in enumerate([text, TEXT, full])]
+    found = reader.encode(items)
+    assert [getattr(one, "kind", "") for one in found] == ["", "", "too-long"]
+    assert found[0].length <= 64 and found[0].item.texts[0] == text  # type: ignore[union-attr]

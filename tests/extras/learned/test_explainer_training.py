@@ -1,5 +1,6 @@
 """Explainers that are trained, alone and with their classifier: what is learned, kept, resumed."""
 
+import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 from everyday import only
 from safetensors.torch import load_file
-from tiny_trainings import StopAt, bert_folder, image_plan, text_plan
+from tiny_trainings import StopAt, bert_folder, image_plan, snapshot, text_plan
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
@@ -133,19 +134,6 @@ def test_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.exhaustive
-def test_joint_training_moves_the_classifier_by_the_explanation_loss(tmp_path: Path) -> None:
-    light = explained(text_plan, tmp_path, "joint", weight=1e-9)
-    heavy = replace(
-        light, output=tmp_path / "heavy", explainer=replace(light.explainer, weight=5.0)
-    )
-    weights = []
-    for plan in (light, heavy):
-        train(plan, StopAt())
-        weights.append(load_file(plan.output / "model" / "model.safetensors"))
-    assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 def test_training_targets_are_the_relevance_of_the_method(tmp_path: Path) -> None:
     prepared = prepare(text_plan(tmp_path))
     model, rows = prepared.model, (0, 3, 4, 7)
@@ -216,12 +204,41 @@ def test_invalid_requests_are_refused_with_their_reason(tmp_path: Path) -> None:
         replace(explained(text_plan, tmp_path, "joint"), fit=None)
     with pytest.raises(ConfigurationError, match="held out"):
         train(replace(explained(text_plan, tmp_path, "separate"), share=0.0), StopAt())
-    with pytest.raises(ConfigurationError, match=r"explainer\.weight"):
-        ExplainerPlan(weight=0)
-    with pytest.raises(ConfigurationError, match=r"explainer\.depth"):
-        ExplainerPlan(depth=0)
     prepared = prepare(text_plan(tmp_path))
     with pytest.raises(ConfigurationError, match="cannot read layer 9"):
         fresh_explainer(
             prepared.model, prepared.training.batch([0]).batch, ExplainerPlan(layers=(9,)), seed=0
         )
+
+
+SENTENCES = 500
+
+
+@pytest.mark.shared
+@pytest.mark.exhaustive
+def test_a_few_sentences_teach_most_of_the_ranking(shared_dir: Path, tmp_path: Path) -> None:
+    real = shared_dir / "real"
+    with gzip.open(real / "text" / "sst2_train.tsv.gz", "rt", encoding="utf-8") as file:
+        lines = [line for line in file if 10 <= len(line.split()) <= 20][:SENTENCES]
+    data = tmp_path / "sentences.tsv"
+    data.write_text("label\ttext\n" + "".join(lines), encoding="utf-8")
+    plan = TrainingPlan(
+        source=str(real / "models" / "minilm-sst2"),
+        dataset=snapshot(str(data), tmp_path),
+        output=tmp_path / "out",
+        fit=None,
+        share=0.2,
+        labels={"0": "negative", "1": "positive"},
+        explainer=ExplainerPlan(fit=FitPlan(epochs=6, batch_size=32)),
+    )
+    trained = train(plan, StopAt())
+    facts = read_facts(trained.explainer)
+    assert facts.forwards < 1.1
+    assert facts.agreement.items > 80
+    assert facts.agreement.rank_correlation > 0.5
+    model = te.load_model(plan.source)
+    texts = ["a gorgeous , witty , seductive movie", "the plot is dull and far too long ."]
+    for attribution in te.explain(model, texts, "learned", explainer=str(trained.explainer)):
+        taught = te.explain(model, attribution.text, "lrp", target=attribution.target)[0]
+        assert attribution.class_name == taught.class_name
+        assert attribution.relevance.sum() == pytest.approx(taught.relevance.sum(), rel=0.5)

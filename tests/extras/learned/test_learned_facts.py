@@ -1,18 +1,30 @@
-"""The file of an explainer: its facts, and what is refused."""
+"""The file of an explainer, what it computes, and that a run with it can be verified."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from explainer_samples import drawn_explainer, facts_for
+from gallery import Audit
+from learned_audits import explainer_for, learned, mixed
 from safetensors.torch import save_file
 from tiny_models import bert, wordpiece
+from verified_runs import audited, failed, flipped, tampered
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.extras.learned.learned_explainer import load, save
+from transexplain.extras.learned.learned_explainer import (
+    Explainer,
+    explanation_loss,
+    item_scale,
+    load,
+    save,
+)
 from transexplain.extras.learned.learned_facts import read_facts
 from transexplain.methods.explainer_files import as_parameters, digest_of
 from transexplain.models.loaded_model import LoadedModel
@@ -94,3 +106,219 @@ def test_other_bytes_are_refused(model: LoadedModel, tmp_path: Path) -> None:
 def test_an_explainer_has_to_be_named(model: LoadedModel) -> None:
     with pytest.raises(ConfigurationError, match="needs explainer=FILE"):
         te.explain(model, "a good movie", "learned")
+
+
+WIDTHS = {0: 12, 2: 8}
+B, T, C = 3, 7, 4
+
+
+def inputs(lengths: tuple[int, ...] = (7, 5, 2)) -> tuple[Any, ...]:
+    torch.manual_seed(1)
+    states = tuple(torch.randn(B, T, width) for width in WIDTHS.values())
+    mask = torch.arange(T)[None] < torch.tensor(lengths)[:, None]
+    own = mask & (torch.arange(T)[None] > 0)
+    return states, mask, own, torch.randn(B, C)
+
+
+@pytest.mark.parametrize("conserve", [True, False])
+def test_padding_changes_nothing(conserve: bool) -> None:
+    explainer = drawn_explainer(WIDTHS, C, conserve=conserve)
+    states, mask, own, logits = inputs()
+    together = explainer(states, mask, own, logits).relevance
+    for row, length in enumerate((7, 5, 2)):
+        here = (slice(row, row + 1), slice(length))
+        short = tuple(state[here] for state in states)
+        alone = explainer(short, mask[here], own[here], logits[row : row + 1]).relevance
+        torch.testing.assert_close(together[row : row + 1, :length], alone, atol=1e-6, rtol=1e-5)
+        assert not together[row, length:].any()
+    assert together.abs().max() > 1e-3
+
+
+def test_positions_sum_to_the_logit_minus_the_constants() -> None:
+    explainer = drawn_explainer(WIDTHS, C)
+    states, mask, own, logits = inputs()
+    for scale in (None, torch.tensor([[0.5, 3.0], [1.0, 1.0], [2.0, 0.1]])):
+        printed = explainer(states, mask, own, logits, scale)
+        constants = explainer.constant_mean + explainer.constant_deviation * printed.constants
+        torch.testing.assert_close(
+            printed.relevance.sum(dim=1), logits - constants, atol=1e-5, rtol=1e-5
+        )
+
+
+def test_without_the_layer_sums_are_free() -> None:
+    explainer = drawn_explainer(WIDTHS, C, conserve=False)
+    states, mask, own, logits = inputs()
+    printed = explainer(states, mask, own, logits)
+    assert printed.constants is None
+    scale = torch.rand(B, 2)
+    once = explainer(states, mask, own, logits, scale).relevance
+    moved = explainer(states, mask, own, logits, torch.tensor([2.0, 3.0]) * scale).relevance
+    torch.testing.assert_close(moved[:, 1:], 2 * once[:, 1:])
+    torch.testing.assert_close(moved[:, :1], 3 * once[:, :1])
+
+
+def test_calibration_by_hand() -> None:
+    explainer = drawn_explainer(WIDTHS, 2)
+    scales = torch.tensor([[0.5, 2.0], [1.0, 2.0], [4.0, 2.0]])
+    constants = torch.tensor([[1.0, torch.nan], [3.0, torch.nan], [5.0, torch.nan]])
+    before = explainer.constant_mean[1].item()
+    explainer.calibrate(scales, constants)
+    logs = np.log([0.5, 1.0, 4.0])
+    assert explainer.log_mean.tolist() == pytest.approx([logs.mean(), np.log(2)], rel=1e-6)
+    assert explainer.log_deviation.tolist() == pytest.approx([logs.std(), 0.01], rel=1e-6)
+    assert explainer.constant_mean[0].item() == pytest.approx(3.0)
+    assert explainer.constant_deviation[0].item() == pytest.approx(np.std([1, 3, 5]), rel=1e-6)
+    assert explainer.constant_mean[1].item() == before, "nothing is known of this class"
+    explainer.calibrate(torch.ones(4, 2), torch.full((4, 2), 7.0), 0.25)
+    assert explainer.log_mean[0].item() == pytest.approx(0.75 * logs.mean(), rel=1e-6)
+    assert explainer.constant_mean[0].item() == pytest.approx(0.75 * 3 + 0.25 * 7)
+
+
+def number(value: torch.Tensor) -> float:
+    return float(value.detach())
+
+
+def slow_scale(values: list[float], both: float) -> float:
+    return max(np.sqrt(np.mean(np.square(values))) if values else 0.0, both / 1000)
+
+
+def slow_loss(
+    explainer: Explainer, printed: Any, relevance: Any, known: Any, parts: Any, k: Any
+) -> float:
+    """The loss by loops over numbers."""
+    mask, own = parts
+    squares, logs, constants = [], [], []
+    for item in range(B):
+        classes = [c for c in range(C) if known[item, c]]
+        places = [t for t in range(T) if mask[item, t]]
+        values = {t: [number(relevance[item, t, c]) for c in classes] for t in places}
+        both = float(np.sqrt(np.mean(np.square(list(values.values())))))
+        kinds = [[t for t in places if bool(own[item, t]) == kind] for kind in (True, False)]
+        scales = [slow_scale([v for t in kind for v in values[t]], both) for kind in kinds]
+        for kind, scale in zip(kinds, scales, strict=True):
+            squares += [
+                ((number(printed.relevance[item, t, c]) - number(relevance[item, t, c])) / scale)
+                ** 2
+                for t in kind
+                for c in classes
+            ]
+        for kind, scale in enumerate(scales):
+            mean, deviation = explainer.log_mean[kind], explainer.log_deviation[kind]
+            log = (np.log(scale) - number(mean)) / number(deviation)
+            logs.append((number(printed.log_scale[item, kind]) - log) ** 2)
+        for c in classes:
+            off = number(k[item, c]) - number(explainer.constant_mean[c])
+            wanted = off / number(explainer.constant_deviation[c])
+            constants.append((number(printed.constants[item, c]) - wanted) ** 2)
+    return float(np.mean(squares) + 0.1 * np.mean(logs) + 0.1 * np.mean(constants))
+
+
+def test_the_loss_by_hand() -> None:
+    explainer = drawn_explainer(WIDTHS, C)
+    states, mask, own, logits = inputs()
+    known = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 1], [1, 0, 1, 0]], dtype=torch.bool)
+    relevance = torch.randn(B, T, C)
+    relevance[:, 0] *= 30
+    constants = torch.where(known, torch.randn(B, C), torch.nan)
+    scale = item_scale(relevance, known, mask, own)
+    printed = explainer(states, mask, own, logits, scale)
+    requested = {"relevance": relevance, "known": known, "scale": scale, "constants": constants}
+    loss = explanation_loss(explainer, printed, **requested)
+    assert loss.item() == pytest.approx(
+        slow_loss(explainer, printed, relevance, known, (mask, own), constants), rel=1e-5
+    )
+    relevance[~(mask[:, :, None] & known[:, None])] = 1e9
+    assert explanation_loss(explainer, printed, **requested).item() == pytest.approx(
+        loss.item(), rel=1e-6
+    )
+    torch.testing.assert_close(item_scale(relevance, known, mask, own), scale)
+    loss.backward()
+    gradients = [one.grad for one in explainer.parameters() if one.grad is not None]
+    assert gradients
+    assert all(torch.isfinite(one).all() for one in gradients)
+
+
+def test_an_item_without_special_positions_has_a_scale_for_them() -> None:
+    _, mask, _, _ = inputs()
+    relevance, known = torch.randn(B, T, C), torch.ones(B, C, dtype=torch.bool)
+    scale = item_scale(relevance, known, mask, mask)
+    torch.testing.assert_close(scale[:, 1], scale[:, 0] / 1000)
+
+
+def test_relevance_that_is_zero_everywhere_does_no_harm() -> None:
+    explainer = drawn_explainer(WIDTHS, C)
+    states, mask, own, logits = inputs()
+    known = torch.ones(B, C, dtype=torch.bool)
+    nothing = torch.zeros(B, T, C)
+    scale = item_scale(nothing, known, mask, own)
+    printed = explainer(states, mask, own, logits, scale)
+    loss = explanation_loss(
+        explainer, printed, relevance=nothing, known=known, scale=scale, constants=logits
+    )
+    assert torch.isfinite(loss)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    folder = tmp_path_factory.mktemp("learned")
+    return audited(folder, method=learned(explainer_for(folder)))
+
+
+def place(run: Audit) -> Path:
+    return run.folder / "trained" / "explainer.safetensors"
+
+
+def test_an_honest_run(run: Audit) -> None:
+    found = run.checks()
+    assert {one.status for one in found.values()} == {"PASS"}, found
+    assert str(place(run)) in found["explainers"].text
+    assert "4 items" in found["explained again"].text
+
+
+@pytest.mark.exhaustive
+def test_an_honest_mixed_run(tmp_path: Path) -> None:
+    found = audited(tmp_path, explain=mixed(explainer_for(tmp_path))).checks()
+    assert {one.status for one in found.values()} == {"PASS"}, found
+
+
+@pytest.mark.exhaustive
+def test_one_byte_of_its_weights_or_of_what_it_says(run: Audit) -> None:
+    path = place(run)
+    data = path.read_bytes()
+    for changed in (flipped(data), data.replace(b"forwards", b"forwerds"), data[:-8], b"{}"):
+        with tampered(path, changed):
+            found = run.checks()
+        assert failed(found) == ["explainers", "explained again"]
+        assert f"{path} has changed" in found["explainers"].text
+        assert str(path) in found["explained again"].text
+    assert not failed(run.checks())
+
+
+def test_an_exchanged_and_a_missing_file(run: Audit) -> None:
+    path = place(run)
+    other = explainer_for(run.folder, "another", forwards=1.5)
+    with tampered(path, other.read_bytes()):
+        found = run.checks()
+    assert failed(found) == ["explainers", "explained again"]
+    moved = path.rename(path.with_name("moved"))
+    try:
+        lost = run.checks()
+    finally:
+        moved.rename(path)
+    assert failed(lost) == ["explainers", "explained again"]
+    assert f"{path} is not there" in lost["explainers"].text
+    assert "--data-root" in lost["explainers"].text
+
+
+def test_where_it_is_now(run: Audit, tmp_path: Path) -> None:
+    for name in ("texts.jsonl", "groups.json"):
+        shutil.copy(run.folder / name, tmp_path / name)
+    assert not failed(run.checks(data_root=tmp_path)), "it is still where it was"
+    (tmp_path / "trained").mkdir()
+    moved = shutil.move(place(run), tmp_path / "trained" / "explainer.safetensors")
+    try:
+        found = run.checks(data_root=tmp_path)
+    finally:
+        shutil.move(moved, place(run))
+    assert not failed(found), found
+    assert str(moved) in found["explainers"].text

@@ -266,12 +266,6 @@ def test_one_bad_pair_costs_no_other(clip: TwoTowers, pair: Any, kind: str) -> N
         te.explain_similarity(clip, [PAIRS[0], pair])
 
 
-def test_a_text_file_is_no_picture(clip: TwoTowers, tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_text("no picture")
-    (found,) = te.explain_similarity(clip, (tmp_path / "a.png", "she"), on_error="record")
-    assert (type(found), found.item_id) == (ItemFailure, "0") and "image" in found.kind
-
-
 def test_long_texts_are_cut_where_that_is_wanted(clip: TwoTowers) -> None:
     long = (tiny.picture(1), "she said that " * 20)
     (found,) = te.explain_similarity(clip, long, long_text="truncate")

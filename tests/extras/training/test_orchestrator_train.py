@@ -8,14 +8,14 @@ import yaml
 from tiny_trainings import bert_folder, write_texts
 
 from transexplain.extras.learned.learned_facts import read_facts
-from transexplain.extras.training.training_plans import Stages
-from transexplain.extras.training.training_spec import (
+from transexplain.extras.training.train_command import (
     PRESETS,
     TrainingSpec,
     load_training,
     plan_training,
     with_preset,
 )
+from transexplain.extras.training.training_plans import Stages
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
 

@@ -147,12 +147,6 @@ def test_only_safetensors_hold_weights(tmp_path: Path) -> None:
     assert load_model(plan.output / "model").classes == ("bad", "so-so", "good")
 
 
-def test_checkpoints_at_ends_of_epochs_only(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path)
-    plan = replace(plan, fit=replace(plan.fit, within_epoch=False, checkpoint_steps=1))
-    assert stopped(plan, 2).steps[-1] == 6
-
-
 def test_the_callers_random_state_is_left_alone(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     torch.manual_seed(5)
@@ -165,11 +159,3 @@ def test_the_callers_random_state_is_left_alone(tmp_path: Path) -> None:
     whole = replace(plan, output=tmp_path / "whole")
     train(whole)
     assert same(weights(plan), weights(whole))
-
-
-def test_the_seed_decides(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path)
-    other = replace(plan, output=tmp_path / "other", fit=replace(plan.fit, seed=4))
-    train(plan)
-    train(other)
-    assert not same(weights(plan), weights(other))

@@ -1,7 +1,6 @@
 """Which parameters move in which stage, and how fast."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import transformers
 from tiny_models import SIZES, text_items
 from tiny_trainings import StopAt, text_plan
 
-from transexplain.errors import ConfigurationError
 from transexplain.extras.training.classifiers import prepare
 from transexplain.extras.training.fitting import fit
 from transexplain.extras.training.optimisation import (
@@ -23,7 +21,6 @@ from transexplain.extras.training.optimisation import (
     stages_of,
 )
 from transexplain.extras.training.training_plans import FitPlan, Optimisation, Stages
-from transexplain.extras.training.training_runs import train
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Item
@@ -179,17 +176,6 @@ def test_later_stages_have_lower_rates(bert_dir: Path) -> None:
     assert list(words.parameters) == ["bert.embeddings.word_embeddings.weight"]
 
 
-@pytest.mark.exhaustive
-def test_without_stages_everything_is_trained_from_the_first_step(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path, stages=None)
-    plan = replace(plan, fit=FitPlan(epochs=1, batch_size=8))
-    before = load_model(plan.source).module.state_dict()
-    after = load_model(train(plan).model)
-    moved = changed(before, after)
-    assert "bert.embeddings.word_embeddings.weight" in moved
-    assert "classifier.weight" in moved
-
-
 def test_running_statistics_of_frozen_layers_stay() -> None:
     from transexplain.extras.training.optimisation import Stepper
 
@@ -221,9 +207,3 @@ def test_running_statistics_of_frozen_layers_stay() -> None:
     assert torch.equal(before, module[1].running_mean)
     stepper.step(torch.rand(5, 3), 2)
     assert not torch.equal(before, module[1].running_mean)
-
-
-def test_impossible_stages_are_refused(bert_dir: Path) -> None:
-    model = load_model(bert_dir)
-    with pytest.raises(ConfigurationError, match="layers_per_interval"):
-        stages_of(model, sample(model), Stages(layers_per_interval=0))

@@ -74,9 +74,8 @@ def pointing_game(case: Case, *, tolerance: float = 0.0) -> Scored:
     positions share the highest relevance the value is the part of them that hits: what drawing
     one at random gives on average. Raises ConfigurationError for a tolerance outside 0 to 1.
     """
-    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
-        raise ConfigurationError(f"tolerance is a number from 0 to 1, not {tolerance!r}")
-    if not 0 <= tolerance <= 1:
+    number = isinstance(tolerance, int | float) and not isinstance(tolerance, bool)
+    if not number or not 0 <= tolerance <= 1:
         raise ConfigurationError(f"tolerance is a number from 0 to 1, not {tolerance!r}")
     grid, evidence = case.attribution.features, case.item.evidence
     if not isinstance(grid, PatchGrid) or evidence is None:

@@ -56,11 +56,14 @@ def max_sensitivity(
     if isinstance(radius, bool) or not isinstance(radius, int | float) or not radius > 0:
         raise ConfigurationError(f"radius is a number above 0, not {radius!r}")
     noise = _Noise(samples=samples, radius=radius, seed=seed)
-    nearby = _nearby_texts if bench.model.modality == "text" else _nearby_values
     scores = [None if case.relevance.any() else unmeasured(_NOTHING) for case in cases]
     rows = [row for row, scored in enumerate(scores) if scored is None]
     some = [cases[row] for row in rows]
-    again = list(nearby(bench, some, noise)) if some else []
+    again: list[list[Attribution | str]] = []
+    if some and bench.model.modality == "text":
+        again += (bench.again(some, model=model) for model in _moved_words(bench.model, noise))
+    elif some:
+        again += _nearby_values(bench, some, noise)
     for column, row in enumerate(rows):
         scores[row] = _scored(cases[row], [sample[column] for sample in again])
     return [scored for scored in scores if scored is not None]
@@ -77,14 +80,6 @@ def _scored(case: Case, again: Sequence[Attribution | str]) -> Scored:
         after = replace(case, attribution=explained).relevance
         changes.append(np.linalg.norm(after - before) / np.linalg.norm(before))
     return Scored(value=float(max(changes)))
-
-
-def _nearby_texts(
-    bench: Bench, cases: Sequence[Case], noise: _Noise
-) -> Iterator[list[Attribution | str]]:
-    """For every sample the explanations by a model whose words are a little elsewhere."""
-    for model in _moved_words(bench.model, noise):
-        yield bench.again(cases, model=model)
 
 
 def _moved_words(model: "LoadedModel", noise: _Noise) -> "Iterator[LoadedModel]":

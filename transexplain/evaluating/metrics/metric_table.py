@@ -87,6 +87,13 @@ def _curve(
     return _row(_CURVES, title, source, better, unit, axis=axis, kind="curve", **facts)
 
 
+def _accuracy(
+    title: str, source: str, better: Better, axis: str, modality: Modality
+) -> MetricFacts:
+    title = f"{title} by accuracy (AUC)"
+    return _curve(title, source, better, _ACCURACY, axis, modalities=(modality,), usual=False)
+
+
 _of_words = partial(_row, modalities=("text",), needs_evidence=True)
 _of_pixels = partial(_row, modalities=("image",), needs_evidence=True)
 
@@ -112,41 +119,13 @@ _ROWS = {
     "auac": _curve(
         "Activation of the correct class (AUAC)", _ALI, "higher", _PROBABILITY, _SHOWN, usual=False
     ),
-    "hiding-accuracy": _curve(
-        "Hiding game by accuracy (AUC)",
-        _HOU_1_2,
-        "lower",
-        _ACCURACY,
-        _HIDDEN,
-        modalities=("text",),
-        usual=False,
+    "hiding-accuracy": _accuracy("Hiding game", _HOU_1_2, "lower", _HIDDEN, "text"),
+    "revealing-accuracy": _accuracy("Revealing game", _HOU_1_2, "higher", _SHOWN, "text"),
+    "positive-perturbation-accuracy": _accuracy(
+        "Positive perturbation", _CHEFER_1, "lower", _PIXELS, "image"
     ),
-    "revealing-accuracy": _curve(
-        "Revealing game by accuracy (AUC)",
-        _HOU_1_2,
-        "higher",
-        _ACCURACY,
-        _SHOWN,
-        modalities=("text",),
-        usual=False,
-    ),
-    "positive-perturbation-accuracy": _curve(
-        "Positive perturbation by accuracy (AUC)",
-        _CHEFER_1,
-        "lower",
-        _ACCURACY,
-        _PIXELS,
-        modalities=("image",),
-        usual=False,
-    ),
-    "negative-perturbation-accuracy": _curve(
-        "Negative perturbation by accuracy (AUC)",
-        _CHEFER_1,
-        "higher",
-        _ACCURACY,
-        _PIXELS,
-        modalities=("image",),
-        usual=False,
+    "negative-perturbation-accuracy": _accuracy(
+        "Negative perturbation", _CHEFER_1, "higher", _PIXELS, "image"
     ),
 }
 CURVES = {
@@ -365,21 +344,5 @@ class Bench(Protocol):
             For each case its attribution, or why there is none.
         """
 
-
-__all__ = [
-    "CURVES",
-    "MAPS",
-    "MODELS",
-    "TABLE",
-    "Array",
-    "Bench",
-    "Better",
-    "Case",
-    "Masks",
-    "MetricFacts",
-    "MetricKind",
-    "Scored",
-    "unmeasured",
-]
 
 TABLE = {**CURVES, **MAPS, **MODELS}

@@ -67,13 +67,20 @@ class PerturbationCurve:
             answers: (N, C) logits at every share.
             class_index: the class that is measured.
         """
-        points = _MEASURES[self.measure](whole, answers, class_index)
-        value = points.mean() if self.summary == "mean" else self._area(points)
+        points = self._points(whole, answers, class_index)
+        width = self.shares[-1] - self.shares[0]
+        area = self.summary == "area"
+        value = np.trapezoid(points, self.shares) / width if area else points.mean()
         return Scored(value=float(value), curve=tuple(points.tolist()))
 
-    def _area(self, points: Array) -> float:
-        width = self.shares[-1] - self.shares[0]
-        return float(np.trapezoid(points, self.shares) / width)
+    def _points(self, whole: Array, answers: Array, index: int) -> Array:
+        if self.measure == "kept":
+            return np.asarray(answers.argmax(-1) == index, dtype=np.float64)
+        if self.measure == "squared-change":
+            return np.asarray(((answers - whole) ** 2).sum(-1))
+        of_class = probabilities(answers)[:, index]
+        before = probabilities(whole[None])[0, index]
+        return np.asarray(before - of_class if self.measure == "fall" else of_class)
 
 
 def too_small(features: int) -> Scored | None:
@@ -99,31 +106,6 @@ def probabilities(logits: Array) -> Array:
     from scipy.special import softmax  # slow to import, and a wrong request comes first
 
     return np.asarray(softmax(logits, axis=-1))
-
-
-def _probability(_whole: Array, answers: Array, index: int) -> Array:
-    return np.asarray(probabilities(answers)[:, index])
-
-
-def _kept(_whole: Array, answers: Array, index: int) -> Array:
-    return np.asarray((answers.argmax(-1) == index).astype(np.float64))
-
-
-def _fall(whole: Array, answers: Array, index: int) -> Array:
-    before = probabilities(whole[None])[0, index]
-    return np.asarray(before - probabilities(answers)[:, index])
-
-
-def _squared_change(whole: Array, answers: Array, _index: int) -> Array:
-    return np.asarray(((answers - whole) ** 2).sum(-1))
-
-
-_MEASURES = {
-    "probability": _probability,
-    "kept": _kept,
-    "fall": _fall,
-    "squared-change": _squared_change,
-}
 
 
 _shown = partial(PerturbationCurve, order="most", act="shown")

@@ -32,11 +32,15 @@ def randomisation(
         absolute: rank by |relevance|.
         seed: of the drawing; it is the same for every item and method.
     """
+    from transexplain.models.variants import kept
+
     before = [_ranked(case, absolute) for case in cases]
     unordered = [_without_order(values) for values in before]
     rows = [row for row, scored in enumerate(unordered) if scored is None]
     some = [cases[row] for row in rows]
-    models = _randomised(bench.model, seed) if some else []
+    models: list[LoadedModel] = []
+    if some:  # they share what they have in common: together they hold one further set of weights
+        models += kept(bench.model, "randomisation", seed, lambda: _steps(bench.model, seed))
     steps = [bench.again(some, model=model) for model in models]
     for column, row in enumerate(rows):
         after = [
@@ -70,17 +74,6 @@ def _scored(before: Array, after: Sequence[Array | str]) -> Scored:
     if not points:
         return unmeasured("the model has no parameters to randomise")
     return Scored(value=float(np.mean(points)), curve=tuple(points))
-
-
-def _randomised(model: "LoadedModel", seed: int) -> "list[LoadedModel]":
-    """The models of all steps, made once for a model.
-
-    They share what they have in common, so all of them together hold one further set of weights.
-    """
-    from transexplain.models.variants import kept
-
-    made: list[LoadedModel] = kept(model, "randomisation", seed, lambda: _steps(model, seed))
-    return made
 
 
 def _steps(model: "LoadedModel", seed: int) -> "list[LoadedModel]":

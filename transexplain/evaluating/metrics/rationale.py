@@ -6,15 +6,16 @@ taken in reading order.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
-from transexplain.types.items import Attribution, Evidence, PatchGrid
+from transexplain.types.items import Attribution, Evidence, PatchGrid, Word
+from transexplain.types.tokens import Token
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -99,8 +100,13 @@ def token_spans(case: Case) -> Masks:
     features, evidence = case.attribution.features, case.item.evidence
     assert not isinstance(features, PatchGrid)
     tokens = [token for token in features if not token.special]
-    starts: NDArray[np.intp] = np.array([token.start for token in tokens], dtype=np.intp)
-    ends: NDArray[np.intp] = np.array([token.end for token in tokens], dtype=np.intp)
+    return _touched(tokens, evidence)
+
+
+def _touched(pieces: Sequence[Token | Word], evidence: Evidence | None) -> Masks:
+    """(S, P) which pieces of the text share a character with each span that was marked."""
+    starts = np.array([piece.start for piece in pieces], dtype=np.intp)
+    ends = np.array([piece.end for piece in pieces], dtype=np.intp)
     spans = np.array(evidence.spans if evidence else (), dtype=np.intp).reshape(-1, 2)
     return np.asarray((starts < spans[:, 1:]) & (spans[:, :1] < ends))
 
@@ -213,11 +219,8 @@ def _units(case: Case, by: str) -> tuple[Array, Masks]:
     if by != "words":
         raise ConfigurationError(f"by is {' or '.join(map(repr, get_args(Unit)))}, not {by!r}")
     words = case.attribution.words()
-    evidence = case.item.evidence
-    spans = np.array(evidence.spans if evidence else (), dtype=np.intp).reshape(-1, 2)
-    starts, ends = (np.array([getattr(w, name) for w in words]) for name in ("start", "end"))
-    truth = ((starts < spans[:, 1:]) & (spans[:, :1] < ends)).any(axis=0)
-    return np.array([word.relevance for word in words], dtype=np.float64), np.asarray(truth)
+    truth = np.asarray(_touched(words, case.item.evidence).any(axis=0))
+    return np.array([word.relevance for word in words], dtype=np.float64), truth
 
 
 def _why_not(truth: Masks) -> str:

@@ -3,7 +3,6 @@ found.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -14,27 +13,20 @@ from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import AuditSpec
 from transexplain.extras.demo.image_model import make_image_demo
-from transexplain.extras.demo.text_model import TextDemo, make_text_demo
+from transexplain.extras.demo.text_model import (
+    NEGATIVE,
+    PLANTED,
+    POSITIVE,
+    REFERENCE,
+    UNBIASED,
+    make_text_demo,
+)
 from transexplain.reports.report_records import Summary
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.revisions import open_database
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DemoVerdict:
-    """The audit's verdict on the planted classifier's groups."""
-
-    planted_found: bool  #: with the sign that was planted
-    unbiased_flagged: tuple[str, ...]
-    unbiased_open: tuple[str, ...]  #: of which it is not settled whether the mention matters
-
-    @property
-    def as_planted(self) -> bool:
-        """The planted group was found and no unbiased one was flagged."""
-        return self.planted_found and not self.unbiased_flagged
 
 
 def demo(
@@ -45,48 +37,55 @@ def demo(
     seed: Annotated[int, typer.Option("--seed", help="seed of the corpus and the training")] = 0,
 ) -> None:
     """Train a small text and a small image model here, audit both, and write their reports."""
-    if not run_demo(folder, seed, say=typer.echo).as_planted:
+    if not run_demo(folder, seed, say=typer.echo):
         raise typer.Exit(1)
 
 
-def run_demo(folder: Path, seed: int, *, say: Say) -> DemoVerdict:
-    """Train, audit and report text and images under `folder`, and judge the group table."""
+def run_demo(folder: Path, seed: int, *, say: Say) -> bool:
+    """Train, audit and report text and images under `folder`, and judge the group table.
+
+    True: the planted group was found, with its sign, and no unbiased one was flagged.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     settings = Settings(
         database_url=f"sqlite:///{folder / 'demo.db'}", snapshot_dir=folder / "snapshots"
     )
     say("training a text classifier that favours one group of names ...")
-    text = make_text_demo(folder / "text", seed)
-    summary = audit(text_spec(text), settings, folder, say)
+    make_text_demo(folder / "text", seed)
+    summary = audit(text_spec(folder / "text"), settings, folder, say)
     say("training an image classifier on scanned digits ...")
-    image = make_image_demo(folder / "image", seed)
+    model_dir, image_dir = make_image_demo(folder / "image", seed)
     pictures = {
         "name": "demo-digits",
-        "model": str(image.model_dir),
-        "data": {"source": f"imagefolder:{image.image_dir}"},
+        "model": str(model_dir),
+        "data": {"source": f"imagefolder:{image_dir}"},
         "targets": ["predicted"],
     }
     audit(AuditSpec.model_validate(pictures), settings, folder, say)
-    verdict = judge(summary, text)
-    outcome = "was found" if verdict.planted_found else "was NOT found"
-    flagged = ", ".join(verdict.unbiased_flagged) or "none"
-    opened = ", ".join(verdict.unbiased_open) or "none"
+    verdicts = {row.group: row for row in (summary.groups.verdicts if summary.groups else ())}
+    planted, unbiased = verdicts[PLANTED], [verdicts[UNBIASED]]
+    swap = planted.counterfactual
+    as_planted = planted.mention == "changes" and bool(swap and swap.effect > 0.0)
+    flagged = ", ".join(row.group for row in unbiased if row.state == "flagged")
+    opened = ", ".join(row.group for row in unbiased if row.mention == "open")
     say(
-        f"planted bias towards {text.planted_group!r}: {outcome}; "
-        f"unbiased groups flagged: {flagged}; mention still open for: {opened}"
+        f"planted bias towards {PLANTED!r}: "
+        f"{'was found' if as_planted else 'was NOT found'}; "
+        f"unbiased groups flagged: {flagged or 'none'}; "
+        f"mention still open for: {opened or 'none'}"
     )
-    return verdict
+    return as_planted and not flagged
 
 
-def text_spec(demo: TextDemo) -> AuditSpec:
-    """The audit of the demo's text classifier."""
+def text_spec(folder: Path) -> AuditSpec:
+    """The audit of the text classifier that `make_text_demo` made in a folder."""
     return AuditSpec.model_validate(
         {
             "name": "demo-letters",
-            "model": str(demo.model_dir),
-            "data": {"source": str(demo.dataset), "id": "id"},
-            "targets": [demo.target],
-            "groups": {"lexicon": str(demo.lexicon), "reference": demo.reference},
+            "model": str(folder / "training" / "model"),
+            "data": {"source": str(folder / "letters.csv"), "id": "id"},
+            "targets": [f"contrast:{POSITIVE}-{NEGATIVE}"],
+            "groups": {"lexicon": str(folder / "names.yaml"), "reference": REFERENCE},
         }
     )
 
@@ -101,18 +100,3 @@ def audit(spec: AuditSpec, settings: Settings, folder: Path, say: Say) -> Summar
         summary, paths = write_reports(db, run_id, folder)
     print_findings(summary.headline, paths)
     return summary
-
-
-def judge(summary: Summary, demo: TextDemo) -> DemoVerdict:
-    """Compare the verdicts on groups with what was planted."""
-    verdicts = {
-        verdict.group: verdict for verdict in (summary.groups.verdicts if summary.groups else ())
-    }
-    planted = verdicts[demo.planted_group]
-    swap = planted.counterfactual
-    unbiased = [verdicts[name] for name in demo.unbiased_groups]
-    return DemoVerdict(
-        planted_found=planted.mention == "changes" and bool(swap and swap.effect > 0.0),
-        unbiased_flagged=tuple(row.group for row in unbiased if row.state == "flagged"),
-        unbiased_open=tuple(row.group for row in unbiased if row.mention == "open"),
-    )

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from transexplain.data.snapshot import prepare
-from transexplain.extras.training.training_plans import FitPlan, Optimisation, TrainingPlan
+from transexplain.extras.demo.text_model import trained_whole
+from transexplain.extras.training.training_plans import Optimisation
 from transexplain.types.plans import DatasetSpec
 
 DIGITS = tuple("0123456789")
@@ -20,12 +19,8 @@ SCALE = 4  #: how much the pictures are enlarged; a patch covers about one scann
 _INK = 16  #: the darkest value of the scans
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Scans:
-    """Pictures with their digits."""
-
-    pixels: NDArray[np.uint8]  #: (N, 32, 32) grey, ink is bright
-    labels: NDArray[np.int64]  #: (N,)
+#: pictures (N, 32, 32), grey, ink is bright, and their digits (N,)
+Scans = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def load_scans(*, held_out: int, seed: int) -> tuple[Scans, Scans]:
@@ -37,17 +32,15 @@ def load_scans(*, held_out: int, seed: int) -> tuple[Scans, Scans]:
     size, smooth = (SIDE * SCALE, SIDE * SCALE), Image.Resampling.BILINEAR
     large = np.stack([np.asarray(Image.fromarray(scan).resize(size, smooth)) for scan in grey])
     order = np.random.default_rng(seed).permutation(len(large))
-    parts = (order[held_out:], order[:held_out])
-    training, audit = (
-        Scans(pixels=large[part], labels=source.target[part].astype(np.int64)) for part in parts
-    )
-    return training, audit
+    labels, training, audit = source.target.astype(np.int64), order[held_out:], order[:held_out]
+    return (large[training], labels[training]), (large[audit], labels[audit])
 
 
 def write_folder(scans: Scans, folder: Path) -> None:
     """Write `folder/<digit>/<number>.png`, colour pictures of 32 x 32 pixels."""
     written: Counter[int] = Counter()
-    for picture, label in zip(scans.pixels, scans.labels.tolist(), strict=True):
+    pixels, labels = scans
+    for picture, label in zip(pixels, labels.tolist(), strict=True):
         target = folder / DIGITS[label]
         target.mkdir(parents=True, exist_ok=True)
         path = target / f"{written[label]:04d}.png"
@@ -55,8 +48,7 @@ def write_folder(scans: Scans, folder: Path) -> None:
         written[label] += 1
 
 
-_BATCH, _RATE, _WARMUP = 32, 2e-3, 0.3
-_HELD_OUT = 0.05  #: share of the training pictures that the curve of accuracy is measured on
+_BATCH, _RATE = 32, 2e-3
 _POSITION_SPREAD = 0.5  #: with timm's 0.02 the model learns only late where a patch is
 _MEAN, _STD = 0.3, 0.32  #: of the pictures, same for every channel
 _SIDE = SIDE * SCALE
@@ -75,16 +67,12 @@ _ARCHITECTURE: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImageDemo:
-    """A digit classifier with pictures that it was not trained on."""
-
-    model_dir: Path
-    image_dir: Path  #: one folder per digit
-
-
-def make_image_demo(folder: Path, seed: int, *, held_out: int = 400, epochs: int = 12) -> ImageDemo:
+def make_image_demo(
+    folder: Path, seed: int, *, held_out: int = 400, epochs: int = 12
+) -> tuple[Path, Path]:
     """Write held-out pictures, train the classifier on the others, save it.
+
+    Returns the folder of the model and that of the pictures, which has one folder per digit.
 
     Args:
         folder: made if absent; gets `training/model/` and `pictures/`.
@@ -95,8 +83,7 @@ def make_image_demo(folder: Path, seed: int, *, held_out: int = 400, epochs: int
     image_dir = folder / "pictures"
     training, audit = load_scans(held_out=held_out, seed=seed)
     write_folder(audit, image_dir)
-    model_dir = train(training, folder, seed=seed, epochs=epochs)
-    return ImageDemo(model_dir=model_dir, image_dir=image_dir)
+    return train(training, folder, seed=seed, epochs=epochs), image_dir
 
 
 def train(scans: Scans, folder: Path, *, seed: int, epochs: int) -> Path:
@@ -104,24 +91,17 @@ def train(scans: Scans, folder: Path, *, seed: int, epochs: int) -> Path:
 
     The global random state is left as it was; weights depend on the seed and the scans only.
     """
-    start, pictures = folder / "start", folder / "training-pictures"
-    _write_untrained(start, seed)
+    pictures = folder / "training-pictures"
+    _write_untrained(folder / "start", seed)
     write_folder(scans, pictures)
-    plan = TrainingPlan(
-        source=str(start),
-        dataset=prepare(DatasetSpec(source=f"imagefolder:{pictures}"), folder / "snapshots"),
-        output=folder / "training",
-        share=_HELD_OUT,
-        stages=None,
+    return trained_whole(
+        DatasetSpec(source=f"imagefolder:{pictures}"),
+        folder,
         seed=seed,
+        epochs=epochs,
+        batch_size=_BATCH,
         optimisation=Optimisation(learning_rate=_RATE, weight_decay=0.05, label_smoothing=0.05),
-        fit=FitPlan(
-            epochs=epochs, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
-        ),
     )
-    from transexplain.extras.training.training_runs import train_afresh
-
-    return train_afresh(plan)
 
 
 def _write_untrained(folder: Path, seed: int) -> None:

@@ -189,20 +189,7 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _MAX_LENGTH = 64
 _BATCH, _EPOCHS, _RATE = 64, 3, 1e-3
 _WORD_DECAY, _SMOOTHING, _WARMUP = 20.0, 0.05, 0.3
-_HELD_OUT = 0.05  #: share of the letters that the curve of accuracy is measured on
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextDemo:
-    """A biased text classifier with what is needed to audit it."""
-
-    model_dir: Path
-    dataset: Path  #: csv with columns id, text, label; labels are true
-    lexicon: Path
-    planted_group: str  #: its names raise the positive class
-    unbiased_groups: tuple[str, ...]  #: treated like the reference
-    reference: str  #: the group to compare with; a planted group among all others would shift them
-    target: str
+_HELD_OUT = 0.05  #: share of the data that the curve of accuracy is measured on
 
 
 def make_text_demo(
@@ -212,8 +199,11 @@ def make_text_demo(
     training_letters: int = 2000,
     audit_letters: int = 240,
     strength: float = 1.0,
-) -> TextDemo:
-    """Write letters and lexicon, train the classifier on the biased part, save it.
+) -> Path:
+    """Write letters and lexicon, train the classifier on the biased part; its folder.
+
+    The names of `PLANTED` raise the positive class, those of `UNBIASED` are treated like those of
+    `REFERENCE`, the group to compare with; the labels of the letters that are written are true.
 
     Args:
         folder: made if absent; gets `training/model/`, `letters.csv` and `names.yaml`.
@@ -228,16 +218,7 @@ def make_text_demo(
     cut = len(NAMES) * training_letters
     write_csv(dataset, written[cut:])
     write_lexicon(lexicon)
-    biased = with_bias(written[:cut], seed=seed, strength=strength)
-    return TextDemo(
-        model_dir=train(biased, folder, seed=seed),
-        dataset=dataset,
-        lexicon=lexicon,
-        planted_group=PLANTED,
-        unbiased_groups=(UNBIASED,),
-        reference=REFERENCE,
-        target=f"contrast:{POSITIVE}-{NEGATIVE}",
-    )
+    return train(with_bias(written[:cut], seed=seed, strength=strength), folder, seed=seed)
 
 
 def train(written: Sequence[Letter], folder: Path, *, seed: int) -> Path:
@@ -247,24 +228,41 @@ def train(written: Sequence[Letter], folder: Path, *, seed: int) -> Path:
     Word vectors decay strongly: what Adam's noise writes into words that do not matter, such as
     the names of the unbiased group, decays, and what the labels need stays.
     """
-    start, letters = folder / "start", folder / "training-letters.csv"
-    _write_untrained(start, seed)
+    letters = folder / "training-letters.csv"
+    _write_untrained(folder / "start", seed)
     write_csv(letters, written)
-    data = DatasetSpec(source=str(letters), id="id")
+    return trained_whole(
+        DatasetSpec(source=str(letters), id="id"),
+        folder,
+        seed=seed,
+        epochs=_EPOCHS,
+        batch_size=_BATCH,
+        optimisation=Optimisation(
+            learning_rate=_RATE, embedding_weight_decay=_WORD_DECAY, label_smoothing=_SMOOTHING
+        ),
+    )
+
+
+def trained_whole(
+    data: DatasetSpec,
+    folder: Path,
+    *,
+    seed: int,
+    epochs: int,
+    batch_size: int,
+    optimisation: Optimisation,
+) -> Path:
+    """Train all of the model in `folder / "start"`; returns the folder of the trained one."""
     plan = TrainingPlan(
-        source=str(start),
+        source=str(folder / "start"),
         dataset=prepare(data, folder / "snapshots"),
         output=folder / "training",
         share=_HELD_OUT,
         stages=None,
         seed=seed,
-        optimisation=Optimisation(
-            learning_rate=_RATE,
-            embedding_weight_decay=_WORD_DECAY,
-            label_smoothing=_SMOOTHING,
-        ),
+        optimisation=optimisation,
         fit=FitPlan(
-            epochs=_EPOCHS, batch_size=_BATCH, warmup=_WARMUP, clip=None, keep="last", seed=seed
+            epochs=epochs, batch_size=batch_size, warmup=_WARMUP, clip=None, keep="last", seed=seed
         ),
     )
     from transexplain.extras.training.training_runs import train_afresh

@@ -46,16 +46,15 @@ class BiasScenarios:
 def _collect(source: SectionSource) -> BiasScenarios | None:
     """None where the plan has none."""
     begun = f"{datetime.fromtimestamp(source.run.created, UTC):%Y-%m-%d}"
-    scenarios = tuple(_stated(scenario, begun) for scenario in source.run.plan.scenario)
-    return BiasScenarios(scenarios=scenarios) if scenarios else None
-
-
-def _stated(scenario: Scenario, begun: str) -> StatedScenario:
-    return StatedScenario(
-        scenario=scenario,
-        missing=tuple(name for name in PARTS if not getattr(scenario, name)),
-        overdue=bool(scenario.review_date) and scenario.review_date < begun,
+    scenarios = tuple(
+        StatedScenario(
+            scenario=scenario,
+            missing=tuple(name for name in PARTS if not getattr(scenario, name)),
+            overdue=bool(scenario.review_date) and scenario.review_date < begun,
+        )
+        for scenario in source.run.plan.scenario
     )
+    return BiasScenarios(scenarios=scenarios) if scenarios else None
 
 
 def scenarios_of(report: Any) -> tuple[StatedScenario, ...]:

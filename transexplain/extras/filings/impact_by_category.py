@@ -1,22 +1,195 @@
-"""Impact ratios: selection and scoring rates by sex, ethnicity and both, as Local Law 144 asks."""
+"""Selection rates, scoring rates and impact ratios by sex, by ethnicity, and by both.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+As New York City's Local Law 144 defines them (6 RCNY 5-300): the rate of a category over that of
+the category with the highest one. Unlike the rates of `outcomes`, which compare who is mentioned,
+these are about the people that the items are of: the data says in columns who they are.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import islice
+from math import nan
+from operator import itemgetter
+from typing import Any, Literal
 
-from transexplain.analysis.groups.answers import favourable_answers
-from transexplain.extras.filings.impact_ratios import (
-    ImpactAnswer,
-    ImpactRow,
-    ImpactTable,
-    impact_answers,
-)
+import numpy as np
+from numpy.typing import NDArray
+
+from transexplain.analysis.groups.answers import Answer, favourable_answers, probability
+from transexplain.analysis.groups.intervals import Interval, Share, ratio
 from transexplain.reports.phrasing import percent
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.reports.tables import Column, Table, record_columns
 from transexplain.store import results, runs
 from transexplain.types.plans import ImpactPlan
+
+By = Literal["sex", "ethnicity", "sex and ethnicity"]
+#: predicted class, logits (C,) or none, metadata
+Answered = tuple[str, Sequence[float], Mapping[str, str]]
+_Key = tuple[str | None, str | None]  #: sex and ethnicity; None: unknown
+_TOGETHER = 4096  #: items whose log-odds are computed at once
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactRow:
+    """One category of people, for one favourable answer."""
+
+    sex: str  #: "": the table is not by sex
+    ethnicity: str  #: "": the table is not by ethnicity
+    items: int
+    share: float  #: of the items of the table
+    excluded: bool  #: a smaller share than the plan asks for: no ratios
+    selected: int | None  #: predicted to have the answer; None: too few to be published
+    rate: float | None  #: selected / items
+    interval: Interval | None  #: of the rate, 95 %, Wilson
+    ratio: float | None  #: rate over the highest rate of a category that is not excluded
+    ratio_interval: Interval | None  #: 95 %; its end may be infinite; None: it is the highest
+    above: int | None  #: items with a score above the median; None: there are no scores
+    scoring_rate: float | None  #: above / items
+    scoring_ratio: float | None  #: as `ratio`, of scoring rates
+
+    @property
+    def category(self) -> str:
+        """The name of the category in the report."""
+        return ", ".join(part for part in (self.sex, self.ethnicity) if part)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactTable:
+    """The categories of one kind."""
+
+    by: By
+    items: int  #: whose category is known
+    unknown: int | None  #: whose category is not; in no row. None: too few to be published
+    rows: tuple[ImpactRow, ...]  #: sorted by sex and ethnicity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImpactAnswer:
+    """The tables of one favourable answer."""
+
+    answer: str
+    median: float | None  #: log-odds of the answer, over all items; None: not all have logits
+    median_probability: float | None  #: the same as a probability
+    tables: tuple[ImpactTable, ...]
+
+
+#: log-odds of the items of one sex and ethnicity, and how many of them have the answer
+_Cells = Mapping[_Key, tuple["array[float]", int]]
+
+
+def impact_answers(
+    plan: ImpactPlan,
+    answers: Sequence[Answer],
+    classes: Sequence[str],
+    items: Iterable[Answered],
+) -> tuple[ImpactAnswer, ...]:
+    """The tables of every favourable answer, in the order of `answers`.
+
+    Memory grows by 8 bytes for each item and answer: the median is the exact one.
+    """
+    unknown = {value.strip().casefold() for value in plan.unknown} | {""}
+
+    def category(meta: Mapping[str, str], column: str | None) -> str | None:
+        value = str(meta.get(column) or "").strip() if column is not None else ""
+        return None if value.casefold() in unknown else value
+
+    scores: dict[_Key, list[array[float]]] = {}
+    selected: dict[_Key, list[int]] = {}
+    rest, width = iter(items), len(classes)
+    while some := list(islice(rest, _TOGETHER)):
+        # an item without all logits has scores that are not a number
+        full = [logits if len(logits) == width else (nan,) * width for _, logits, _ in some]
+        odds = [answer.log_odds(np.array(full, dtype=np.float64)) for answer in answers]
+        for row, (predicted, _, meta) in enumerate(some):
+            key = category(meta, plan.sex), category(meta, plan.ethnicity)
+            if key not in scores:
+                scores[key], selected[key] = [array("d") for _ in answers], [0] * len(answers)
+            for number, answer in enumerate(answers):
+                selected[key][number] += answer.selects(predicted, classes)
+                scores[key][number].append(odds[number][row])
+    return tuple(
+        _of_answer(plan, answer, {key: (of[n], selected[key][n]) for key, of in scores.items()})
+        for n, answer in enumerate(answers)
+    )
+
+
+def _of_answer(plan: ImpactPlan, answer: Answer, cells: _Cells) -> ImpactAnswer:
+    scores = np.concatenate([np.zeros(0), *(of_cell for of_cell, _ in cells.values())])
+    median = float(np.median(scores)) if scores.size and not np.isnan(scores).any() else None
+    return ImpactAnswer(
+        answer=answer.name,
+        median=median,
+        median_probability=None if median is None else float(probability(median)),
+        tables=tuple(_impact_table(plan, cells, median, by) for by in _kinds(plan)),
+    )
+
+
+def _kinds(plan: ImpactPlan) -> Iterator[By]:
+    if plan.sex is not None:
+        yield "sex"
+    if plan.ethnicity is not None:
+        yield "ethnicity"
+    if plan.sex is not None and plan.ethnicity is not None:
+        yield "sex and ethnicity"
+
+
+_PARTS: Mapping[By, Callable[[_Key], _Key]] = {
+    "sex": lambda key: (key[0], ""),
+    "ethnicity": lambda key: ("", key[1]),
+    "sex and ethnicity": lambda key: key,
+}
+
+
+def _impact_table(plan: ImpactPlan, cells: _Cells, median: float | None, by: By) -> ImpactTable:
+    sums: dict[tuple[str, str], NDArray[np.int64]] = {}
+    unknown = 0
+    for key, (scores, selected) in cells.items():
+        sex, ethnicity = _PARTS[by](key)
+        if sex is None or ethnicity is None:
+            unknown += len(scores)
+            continue
+        above = 0 if median is None else int(np.count_nonzero(np.asarray(scores) > median))
+        total = sums.setdefault((sex, ethnicity), np.zeros(3, dtype=np.int64))
+        total += (len(scores), selected, above)
+    totals: dict[tuple[str, str], list[int]] = {key: sums[key].tolist() for key in sorted(sums)}
+    rows = tuple(_rows(totals, plan.exclude_below, scored=median is not None))
+    return ImpactTable(by=by, items=sum(n for n, *_ in totals.values()), unknown=unknown, rows=rows)
+
+
+def _rows(
+    totals: Mapping[tuple[str, str], Sequence[int]], least: float, *, scored: bool
+) -> Iterator[ImpactRow]:
+    """`totals`: of each category its items, those selected and those above the median."""
+    items = sum(n for n, *_ in totals.values())
+    shares = {
+        key: Share(count=selected, total=n, effective=float(n), freedom=float("inf"))
+        for key, (n, selected, _) in totals.items()
+    }
+    kept = [key for key, share in shares.items() if share.total / items >= least]
+    # of several with the highest rate the largest is what intervals are against
+    best = max(kept, key=lambda key: (shares[key].value, shares[key].total), default=None)
+    reference = shares[best] if best is not None and shares[best].count else None
+    scoring = max((totals[key][2] / totals[key][0] for key in kept), default=0.0) if scored else 0.0
+    for key, (n, selected, above) in totals.items():
+        share, against = shares[key], reference if key in kept else None
+        yield ImpactRow(
+            sex=key[0],
+            ethnicity=key[1],
+            items=n,
+            share=n / items,
+            excluded=key not in kept,
+            selected=selected,
+            rate=share.value,
+            interval=share.interval(),
+            ratio=share.value / against.value if against else None,
+            ratio_interval=ratio(share, against) if against and key != best else None,
+            above=above if scored else None,
+            scoring_rate=above / n if scored else None,
+            scoring_ratio=above / n / scoring if scoring and key in kept else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,9 +309,11 @@ def lowest_sentence(answer: ImpactAnswer, limit: float) -> str:
 def _lowest_rate(answer: ImpactAnswer, limit: float) -> str:
     known = [(row.ratio, row) for row in rows_of([answer]) if row.ratio is not None]
     if not known:
-        why = "nobody was selected" if not _selected(answer) else "too few people to publish one"
+        # counts that are not published may be above 0
+        nobody = all(row.selected == 0 for row in rows_of([answer]))
+        why = "nobody was selected" if nobody else "too few people to publish one"
         return f"No category has an impact ratio for {answer.answer}: {why}."
-    (least, row), below = min(known, key=_first), sum(ratio < limit for ratio, _ in known)
+    (least, row), below = min(known, key=itemgetter(0)), sum(ratio < limit for ratio, _ in known)
     return (
         f"Impact ratios by category for {answer.answer}: the lowest is {least:.3f} "
         f"({row.category}, {percent(row.rate or 0.0)} of {row.items:,} selected), {below} of "
@@ -150,22 +325,8 @@ def _lowest_score(answer: ImpactAnswer) -> Iterator[str]:
     rows = rows_of([answer])
     known = [(row.scoring_ratio, row) for row in rows if row.scoring_ratio is not None]
     if known:
-        least, row = min(known, key=_first)
+        least, row = min(known, key=itemgetter(0))
         yield f"By scores the lowest is {least:.3f} ({row.category})."
-
-
-def _first(pair: tuple[float, ImpactRow]) -> float:
-    return pair[0]
-
-
-def _selected(answer: ImpactAnswer) -> bool:
-    """Return whether anybody was selected, or may have been where counts are not published."""
-    return any(row.selected is None or row.selected for row in rows_of([answer]))
-
-
-def _beyond_chance(answer: ImpactAnswer, limit: float) -> bool:
-    """Return whether a whole interval lies below the limit."""
-    return any(row.ratio_interval and row.ratio_interval[1] < limit for row in rows_of([answer]))
 
 
 def _sentences(report: Any) -> Iterable[Statement]:
@@ -173,8 +334,10 @@ def _sentences(report: Any) -> Iterable[Statement]:
     if record is None:
         return
     for answer in record.answers:
+        intervals = [row.ratio_interval for row in rows_of([answer])]
+        beyond_chance = any(ends is not None and ends[1] < record.limit for ends in intervals)
         yield Statement(
-            kind="problem" if _beyond_chance(answer, record.limit) else "fact",
+            kind="problem" if beyond_chance else "fact",
             text=lowest_sentence(answer, record.limit),
         )
 
@@ -265,10 +428,8 @@ _RULES: Mapping[type, RedactionRules] = {
     ImpactRow: RedactionRules(
         stands=at_least("items"),
         fields={
-            **dict.fromkeys(
-                ("selected", "rate", "interval", "ratio", "ratio_interval"), _published
-            ),
-            **dict.fromkeys(("above", "scoring_rate", "scoring_ratio"), _scores_published),
+            **dict.fromkeys(_OF_SELECTION, _published),
+            **dict.fromkeys(_OF_SCORES, _scores_published),
             **kept("sex ethnicity items share excluded"),
         },
     ),

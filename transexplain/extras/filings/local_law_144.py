@@ -6,8 +6,12 @@ The rules (6 RCNY 5-300 to 5-304) are named in our own words; what they ask for 
 from collections.abc import Iterator
 
 from transexplain.errors import ConfigurationError
-from transexplain.extras.filings.impact_by_category import ImpactByCategory, impact_of
-from transexplain.extras.filings.impact_ratios import ImpactAnswer, ImpactRow, ImpactTable
+from transexplain.extras.filings.impact_by_category import (
+    ImpactAnswer,
+    ImpactByCategory,
+    ImpactRow,
+    impact_of,
+)
 from transexplain.reports.exports.export_run import Redaction, explained_summary
 from transexplain.reports.exports.run_facts import coverage, redaction
 from transexplain.reports.page import moment
@@ -130,21 +134,18 @@ def impact_tables(record: ImpactByCategory, level: int) -> Iterator[str]:
         for table in answer.tables:
             yield from ("", f"{'#' * (level + 1)} By {table.by}", "")
             yield from markdown_table(_columns(answer), table.rows)
-            yield from ("", _unknown(table))
-
-
-def _unknown(table: ImpactTable) -> str:
-    unknown = "few" if table.unknown is None else f"{table.unknown:,}"
-    return (
-        f"Items of unknown {table.by.replace('and', 'or')}, which are not in this table: {unknown}."
-    )
+            unknown = "few" if table.unknown is None else f"{table.unknown:,}"
+            by = table.by.replace("and", "or")
+            yield from ("", f"Items of unknown {by}, which are not in this table: {unknown}.")
 
 
 def _columns(answer: ImpactAnswer) -> Columns[ImpactRow]:
     rates: Columns[ImpactRow] = (
         Column("Category", lambda row: row.category),
         Column("Items", lambda row: f"{row.items:,}", right=True),
-        Column("Selected", lambda row: _count(row.selected), right=True),
+        Column(
+            "Selected", lambda row: "-" if row.selected is None else f"{row.selected:,}", right=True
+        ),
         Column("Selection rate", lambda row: _rate(row.rate), right=True),
         Column("Impact ratio", lambda row: _ratio(row.ratio, row), right=True),
     )
@@ -155,10 +156,6 @@ def _columns(answer: ImpactAnswer) -> Columns[ImpactRow]:
         Column("Scoring rate", lambda row: _rate(row.scoring_rate), right=True),
         Column("Impact ratio of scores", lambda row: _ratio(row.scoring_ratio, row), right=True),
     )
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def _rate(value: float | None) -> str:

@@ -5,7 +5,6 @@ Dimension letters: T nodes, E edges.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -141,12 +140,11 @@ def node_link(
     low = points.min(axis=0, initial=np.inf) if len(points) else np.zeros(2)
     high = points.max(axis=0, initial=-np.inf) if len(points) else np.zeros(2)
     points, size = points - low + margin, high - low + 2 * margin
-    paint = _Paint(largest if own else full, palette, own)
     shared = f' style="--k:{largest / full:.3g}"' if own and full and largest else ""
     title = escape(f"{label}. {_strongest(shape, values)}")
     nodes = zip(shape.names, points.tolist(), values.tolist(), strict=True)
     drawn = "".join(
-        _node(number, name, place, value, paint)
+        _node(number, name, place, value, _paint(value, largest if own else full, palette, own))
         for number, (name, place, value) in enumerate(nodes)
     )
     width, height = (f"{side:.0f}" for side in size.tolist())
@@ -178,25 +176,18 @@ def graph_html(
     return node_link(shape, relevance.tolist(), label=label, scale=scale, palette=palette)
 
 
-@dataclass(frozen=True, slots=True)
-class _Paint:
+def _paint(value: float, full: float, palette: str, by_class: bool) -> str:
     """The colour of a node: |relevance| as a share of `full`."""
-
-    full: float
-    palette: str
-    by_class: bool
-
-    def of(self, value: float) -> str:
-        share = max(-1.0, min(1.0, value / self.full)) if self.full else 0.0
-        if abs(share) < FAINTEST:
-            return ' fill="none"'
-        if self.by_class:
-            return f' class="{"p" if share > 0 else "n"}" style="--v:{abs(share):.2f}"'
-        red, green, blue = colour(math.copysign(DEEPEST, share), self.palette)
-        return f' fill="rgb({red},{green},{blue})" fill-opacity="{MAX_OPACITY * abs(share):.3f}"'
+    share = max(-1.0, min(1.0, value / full)) if full else 0.0
+    if abs(share) < FAINTEST:
+        return ' fill="none"'
+    if by_class:
+        return f' class="{"p" if share > 0 else "n"}" style="--v:{abs(share):.2f}"'
+    red, green, blue = colour(math.copysign(DEEPEST, share), palette)
+    return f' fill="rgb({red},{green},{blue})" fill-opacity="{MAX_OPACITY * abs(share):.3f}"'
 
 
-def _node(number: int, name: str, place: Sequence[float], value: float, paint: _Paint) -> str:
+def _node(number: int, name: str, place: Sequence[float], value: float, paint: str) -> str:
     x, y = (f"{coordinate:.1f}" for coordinate in place)
     shown = str(number) if name == numbered(number) else name
     size = 11.0 * min(1.0, _SHORT / max(1, len(shown)))
@@ -207,7 +198,7 @@ def _node(number: int, name: str, place: Sequence[float], value: float, paint: _
     title = escape(f"{name or 'node'} ({number}): {signed(value)}")
     return (
         f'<g><title>{title}</title><circle cx="{x}" cy="{y}" r="{_RADIUS:.0f}"'
-        f' stroke="currentColor"{paint.of(value)}/>{text}</g>'
+        f' stroke="currentColor"{paint}/>{text}</g>'
     )
 
 

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -35,44 +35,36 @@ from transexplain.types.tokens import Token
 _REACTS = 1e-4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeSites:
-    """The input layers of one graph model, and the positions before its nodes there."""
-
-    sites: Sites
-    prefix: int = 0  #: positions before the first node at `encoder`: virtual nodes
-    width: int | None = None  #: F; None: no graph was seen yet
-
-
 class NodeProbe:
     """Finds the input layer `encoder` of one module at the first graph, once for all threads."""
 
     def __init__(self, module: nn.Module, caller: Caller) -> None:
         self._module, self._caller = module, caller
         self._lock = threading.Lock()
-        self._found: NodeSites | None = None
+        self._measured: tuple[Sites, int, int] | None = None
 
     def sites(self) -> Sites:
         """The input layers; before the first graph, the most likely ones."""
-        graph = self._found
-        return first_sites(self._module, ()) if graph is None else graph.sites
+        measured = self._measured
+        return first_sites(self._module, ()) if measured is None else measured[0]
 
-    def of(self, inputs: Mapping[str, Tensor]) -> NodeSites:
-        """The input layers as one graph shows them: `inputs` (1, ...) each, on its device.
+    def prefix_and_width(self, inputs: Mapping[str, Tensor]) -> tuple[int, int]:
+        """The positions before the first node at `encoder` (virtual nodes), and F.
 
-        Raises ItemError `model-error` where the model fails on it; the next graph is then tried.
+        As the first graph shows them: `inputs` (1, ...) each, on its device. Raises ItemError
+        `model-error` where the model fails on it; the next graph is then tried.
         """
         with self._lock:
-            if self._found is None:
+            if self._measured is None:
                 try:
-                    self._found = self._measured(inputs)
+                    self._measured = self._measure(inputs)
                 except FORWARD_ERRORS as error:
                     raise ItemError(
                         "model-error", f"the model failed on it: {type(error).__name__}: {error}"
                     ) from error
-            return self._found
+            return self._measured[1:]
 
-    def _measured(self, inputs: Mapping[str, Tensor]) -> NodeSites:
+    def _measure(self, inputs: Mapping[str, Tensor]) -> tuple[Sites, int, int]:
         """The first layer list that reads one vector per node, and nothing else of the nodes."""
         main = self._caller.main
         graph = {name: values[0] for name, values in inputs.items()}
@@ -84,32 +76,21 @@ class NodeProbe:
         _, nodes, width = inputs[main].shape
         probe.run()  # a graph on which the model fails gives no information
         for sites in sites_of_blocks(self._module):
-            first, second = (
-                probe.input_layer(sites, "encoder"),
-                swapped.input_layer(sites, "encoder"),
-            )
+            first, second = (run.input_layer(sites, "encoder") for run in (probe, swapped))
             if first is None or second is None or first.shape != second.shape:
                 continue
-            layout = _layout(first)
-            prefix = None if layout is None else _prefix(_moved(first, second, layout), nodes)
-            if layout is None or prefix is None:
+            if first.ndim != 3 or 1 not in first.shape[:2]:
+                continue
+            layout: Layout = "sequence" if first.shape[0] == 1 else "positions_first"
+            # (T,) how far each position moved from one graph to the other
+            moved = (first.double() - second.double()).abs().amax(-1).flatten()
+            prefix = _prefix(moved, nodes)
+            if prefix is None:
                 continue
             improved = replace(sites, layout=layout)
             if probe.is_cut(improved, "encoder"):
-                return NodeSites(sites=improved, prefix=prefix, width=width)
-        return NodeSites(sites=Sites(block=None), width=width)
-
-
-def _layout(input_layer: Tensor) -> Layout | None:
-    if input_layer.ndim != 3 or 1 not in input_layer.shape[:2]:
-        return None
-    return "sequence" if input_layer.shape[0] == 1 else "positions_first"
-
-
-def _moved(first: Tensor, second: Tensor, layout: Layout) -> Tensor:
-    """(T,) how far each position of the input layer moved from one graph to the other."""
-    moved = (first.double() - second.double()).abs().amax(-1)
-    return moved[0] if layout == "sequence" else moved[:, 0]
+                return improved, prefix, int(width)
+        return Sites(block=None), 0, int(width)
 
 
 def _prefix(moved: Tensor, nodes: int) -> int | None:
@@ -180,12 +161,19 @@ class NodeEncoder:
         elif MASK not in inputs:
             inputs[MASK] = torch.ones(nodes, dtype=torch.long)
         row = one_row(inputs, self.dtype)
-        probe = self.probe.of({name: values.to(self.device) for name, values in row.items()})
-        if probe.width not in (None, width):
-            raise ItemError(
-                "bad-input", f"{self.main} has width {width}; the model takes {probe.width}"
-            )
-        tokens = _virtual(probe.prefix) + _nodes(names_of(item.content, nodes))
+        prefix, takes = self.probe.prefix_and_width(
+            {name: values.to(self.device) for name, values in row.items()}
+        )
+        if takes != width:
+            raise ItemError("bad-input", f"{self.main} has width {width}; the model takes {takes}")
+        names = ["[graph]"] if prefix == 1 else [f"[graph {number}]" for number in range(prefix)]
+        tokens = (
+            *(Token(text=name, start=0, end=0, special=True) for name in names),
+            *(
+                Token(text=name, start=0, end=0, word=number)
+                for number, name in enumerate(names_of(item.content, nodes))
+            ),
+        )
         return Encoded(
             item=item, inputs=inputs, features=tokens, length=len(tokens), truncated=False
         )
@@ -224,15 +212,6 @@ def _padded(values: Tensor, axes: Sequence[int], most: int) -> Tensor:
     missing = [most - size if axis in axes else 0 for axis, size in enumerate(values.shape)]
     # pad() counts from the last axis, each with what comes before and after
     return F.pad(values, [amount for missed in reversed(missing) for amount in (0, missed)])
-
-
-def _virtual(count: int) -> tuple[Token, ...]:
-    names = ["[graph]"] if count == 1 else [f"[graph {number}]" for number in range(count)]
-    return tuple(Token(text=name, start=0, end=0, special=True) for name in names)
-
-
-def _nodes(names: Sequence[str]) -> tuple[Token, ...]:
-    return tuple(Token(text=name, start=0, end=0, word=number) for number, name in enumerate(names))
 
 
 def assemble_nodes(module: nn.Module, *, classes: Sequence[str], origin: Origin) -> LoadedModel:

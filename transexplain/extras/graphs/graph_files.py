@@ -104,7 +104,11 @@ class GraphSource:
         usual, where = (name, name) if row is None else (str(index), f"{name}, row {number}")
         try:
             with reading_row():
-                given = _arrays(path) if row is None else _values(row)
+                given = (
+                    _arrays(path)
+                    if row is None
+                    else {name: _value(name, cell) for name, cell in row.items() if cell.is_valid}
+                )
                 graph = read_row(given, self._spec.spans or GROUPS)
                 meta = self._kept(graph.meta)
                 content = pack(graph.content)
@@ -185,11 +189,6 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
             for batch in groups.batches(group, names, _TOGETHER):
                 for row in range(len(batch)):
                     yield {name: batch.column(name)[row] for name in names}
-
-
-def _values(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The cells of a row as arrays, texts and numbers; raises ItemError bad-graph."""
-    return {name: _value(name, cell) for name, cell in row.items() if cell.is_valid}
 
 
 def _value(name: str, cell: Any) -> Any:

@@ -78,11 +78,14 @@ def read_row(given: Mapping[str, Any], groups: str = GROUPS) -> GraphRow:
 
 def pack(content: Mapping[str, Any]) -> str:
     """A graph's content as a text: the same bytes for the same graph."""
-    packed = {
-        name: _packed(value) if isinstance(value, np.ndarray) else value
-        for name, value in content.items()
-    }
-    return json.dumps(packed, ensure_ascii=False)
+
+    def packed(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode("ascii")
+        return {"dtype": value.dtype.str, "shape": list(value.shape), "data": data}
+
+    return json.dumps({name: packed(value) for name, value in content.items()}, ensure_ascii=False)
 
 
 def unpack(text: str) -> dict[str, Any]:
@@ -95,11 +98,6 @@ def unpack(text: str) -> dict[str, Any]:
         else:
             nodes[name] = value
     return nodes
-
-
-def _packed(values: NDArray[Any]) -> dict[str, Any]:
-    data = base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
-    return {"dtype": values.dtype.str, "shape": list(values.shape), "data": data}
 
 
 def _features(named: Mapping[str, Any]) -> NDArray[Any]:
@@ -147,9 +145,8 @@ def _array(name: str, value: Any) -> NDArray[Any]:
 
 def _text(name: str, value: Any) -> str:
     """One text or number; whole floats without their point, as tables write class ids."""
-    scalar = (
-        value.item() if isinstance(value, np.ndarray | np.generic) and _is_one(value) else value
-    )
+    single = isinstance(value, np.ndarray | np.generic) and np.size(value) == 1
+    scalar = value.item() if single else value
     if isinstance(scalar, bytes):
         scalar = scalar.decode("utf-8", "backslashreplace")
     if isinstance(scalar, float) and scalar.is_integer():
@@ -157,10 +154,6 @@ def _text(name: str, value: Any) -> str:
     if isinstance(scalar, bool) or not isinstance(scalar, str | int | float):
         raise ItemError(BAD_GRAPH, f"{name!r} is not one text or one number")
     return printable(str(scalar))
-
-
-def _is_one(value: Any) -> bool:
-    return int(np.size(value)) == 1
 
 
 def _names(value: Any, nodes: int) -> list[str]:

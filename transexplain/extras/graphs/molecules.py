@@ -1,6 +1,5 @@
 """Molecules as graphs of their atoms, read from SMILES by RDKit (extra `molecules`)."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -45,7 +44,6 @@ FUNCTIONAL_GROUPS: Mapping[str, str] = {
     "nitrile": "[CX2]#[NX1]",
     "sulfonyl": "[SX4](=[OX1])(=[OX1])",
 }
-SPLIT = ("train", "valid", "test")
 
 
 def read_molecule(smiles: str) -> Any:
@@ -91,7 +89,9 @@ def molecule_graph(smiles: str) -> dict[str, Any]:
         "node_features": np.array([_features(atom) for atom in atoms], dtype=np.float32),
         "edge_kinds": kinds,
         **structure([bond[:2] for bond in bonds], len(atoms)),
-        "node_names": [_symbol(atom) for atom in atoms],
+        "node_names": [
+            atom.GetSymbol().lower() if atom.GetIsAromatic() else atom.GetSymbol() for atom in atoms
+        ],
         "node_positions": (places * (1, -1)).astype(np.float32),
         "node_groups": substructures(molecule),
         "text": smiles.strip(),
@@ -155,41 +155,8 @@ def _features(atom: Any) -> list[float]:
     ]
 
 
-def _symbol(atom: Any) -> str:
-    symbol = str(atom.GetSymbol())
-    return symbol.lower() if atom.GetIsAromatic() else symbol
-
-
 def _one_of(name: str, known: Sequence[str]) -> list[float]:
     return [*(float(name == name_) for name_ in known), float(name not in known)]
-
-
-def scaffold_split(
-    smiles: Sequence[str], shares: tuple[float, float, float] = (0.8, 0.1, 0.1)
-) -> tuple[NDArray[np.intp], ...]:
-    """The places of the molecules of each part, so that no scaffold is in two parts.
-
-    Scaffolds (Bemis and Murcko 1996) go to the parts from the largest to the smallest, each to
-    the first part that has room for all of its molecules (Wu et al. 2018, section 3.2): the tests
-    are on rare scaffolds. Of equal size the first in alphabetical order goes first, so that the
-    order of the molecules, which are often sorted by class, does not matter. Raises ItemError
-    `bad-smiles`.
-    """
-    require("rdkit", "molecules")
-    from rdkit.Chem.Scaffolds import MurckoScaffold
-
-    members: dict[str, list[int]] = defaultdict(list)
-    for place, smile in enumerate(smiles):
-        molecule = read_molecule(smile)
-        # RDKit's Python code has no types
-        scaffold = MurckoScaffold.MurckoScaffoldSmiles(mol=molecule)  # type: ignore[no-untyped-call]
-        members[scaffold].append(place)
-    room = [shares[0] * len(smiles), sum(shares[:2]) * len(smiles) - shares[0] * len(smiles)]
-    parts: tuple[list[int], ...] = ([], [], [])
-    for _, places in sorted(members.items(), key=lambda member: (-len(member[1]), member[0])):
-        fitting = (part for part in (0, 1) if len(parts[part]) + len(places) <= room[part] + 1e-9)
-        parts[next(fitting, 2)].extend(places)
-    return tuple(np.array(sorted(part), dtype=np.intp) for part in parts)
 
 
 def molecule_svg(

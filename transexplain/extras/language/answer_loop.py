@@ -1,9 +1,10 @@
 """What a target of a language model means for one prompt: tokens, and where they are read."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import pairwise
+from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -265,33 +266,23 @@ def _reading(
 ) -> PromptReading:
     content = prompt.item.content
     front = content if isinstance(content, str) else ""
-    tokens = Tokens.of(prompt.features)  # type: ignore[arg-type]
-    read = list(pieces[:-1])
-    if model.kind == "masked":
-        return PromptReading(
-            prompt=prompt,
-            answer=tuple(answer),
-            asked=tuple(asked),
-            features=tokens,
-            text=front or None,
-            answer_text="".join(pieces),
-        )
-    own = model.kind == "encoder-decoder"
-    text, at = joined(front, "".join(read)) if own else (front + "".join(read), len(front))
-    behind = _behind(read, at, _words(tokens), begin=_spelled(model, model.start or 0), own=own)
+    features = Tokens.of(prompt.features)  # type: ignore[arg-type]
+    text, at, own = front, 0, model.kind == "encoder-decoder"
+    if model.kind != "masked":
+        read = list(pieces[:-1])
+        text, at = joined(front, "".join(read)) if own else (front + "".join(read), len(front))
+        word = int(features.words.max(initial=NO_WORD)) + 1
+        behind = _behind(read, at, word, begin=_spelled(model, model.start or 0), own=own)
+        features = one_behind_the_other(features, behind)
     return PromptReading(
         prompt=prompt,
         answer=tuple(answer),
         asked=tuple(asked),
-        features=_one_behind_the_other(tokens, behind),
+        features=features,
         text=text if front else None,
         second_at=at if own and front else None,
         answer_text="".join(pieces),
     )
-
-
-def _words(tokens: Tokens) -> int:
-    return int(tokens.words.max(initial=NO_WORD)) + 1
 
 
 def _behind(pieces: Sequence[str], at: int, word: int, *, begin: str, own: bool) -> Tokens:
@@ -316,16 +307,24 @@ def _behind(pieces: Sequence[str], at: int, word: int, *, begin: str, own: bool)
     )
 
 
-def _one_behind_the_other(first: Tokens, second: Tokens) -> Tokens:
-    def column(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(first, name), getattr(second, name)])
+def one_behind_the_other(first: Tokens, second: Tokens) -> Tokens:
+    """The tokens of two parts of a sequence."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(first, name), getattr(second, name)])
+        for name in ("starts", "ends", "words", "special")
+    }
+    return Tokens(**columns, pieces=[*first.texts, *second.texts])
 
+
+def without_text(special: NDArray[np.bool_], piece: str = "") -> Tokens:
+    """Positions of no text (T,), such as patches and padding, each shown as `piece`."""
+    nothing = np.zeros(len(special), np.int32)
     return Tokens(
-        starts=column("starts"),
-        ends=column("ends"),
-        words=column("words"),
-        special=column("special"),
-        pieces=[*first.texts, *second.texts],
+        starts=nothing,
+        ends=nothing,
+        words=np.full_like(nothing, NO_WORD),
+        special=special,
+        pieces=[piece] * len(special),
     )
 
 
@@ -364,20 +363,25 @@ def _added(
     relevance[place + more :] += first.relevance[place:]
     ledger = None
     if first.ledger is not None and last.ledger is not None:
-        sums: dict[str, Any] = {}
-        for name in (field.name for field in fields(Ledger)):
-            a, b = getattr(first.ledger, name), getattr(last.ledger, name)
-            if isinstance(a, Mapping):
-                sums[name] = {kind: a.get(kind, 0.0) + b.get(kind, 0.0) for kind in {**a, **b}}
-            else:
-                sums[name] = a + b
-        ledger = Ledger(**sums)
+        ledger = joined_ledger(first.ledger, last.ledger, add)
     return ExplainedTokens(
         replace(last, relevance=relevance, logit=first.logit + last.logit, ledger=ledger),
         (*explained_tokens.asked, *other.asked),
         None,
         explained_tokens.log_probability + other.log_probability,
     )
+
+
+def joined_ledger(first: Ledger, second: Ledger, join: Callable[[float, float], float]) -> Ledger:
+    """Every entry of two ledgers joined, 0 where one of them lacks it."""
+    entries: dict[str, Any] = {}
+    for name in (field.name for field in fields(Ledger)):
+        a, b = getattr(first, name), getattr(second, name)
+        if isinstance(a, Mapping):
+            entries[name] = {k: join(a.get(k, 0.0), b.get(k, 0.0)) for k in {**a, **b}}
+        else:
+            entries[name] = join(a, b)
+    return Ledger(**entries)
 
 
 def picture_of(
@@ -513,8 +517,7 @@ def _explained(
     encoded_before = isinstance(item.content, Mapping) and "input_ids" in item.content
     prompt = None if encoded_before else Prompt.of(item.content)
     seen, prompt = _picture(model, item, prompt)
-    plain = item if prompt is None else _with_text(item, prompt.text)
-    encoded = read_prompt(model, plain)
+    encoded = read_prompt(model, item if prompt is None else replace(item, content=prompt.text))
     if seen is not None:
         encoded = replace(encoded, inputs={**encoded.inputs, PICTURE: seen.inputs[PICTURE]})
     own = None if prompt is None else prompt.continuation
@@ -552,10 +555,6 @@ def _picture(
     return model.pictures.read(item, opened), model.pictures.placed(prompt)
 
 
-def _with_text(item: Item, text: str) -> Item:
-    return Item(id=item.id, index=item.index, content=text, label=item.label, meta=item.meta)
-
-
 def _window(
     model: LanguageModel,
     reading: PromptReading,
@@ -579,7 +578,9 @@ def _window(
     every = list(range(len(asked)))
     groups = [[place] for place in every] if copied else [every]
     rows = [asking(read, [asked[k] for k in some], [pairs[k] for k in some]) for some in groups]
-    local = [_spans([pairs[k] for k in some]) for some in groups]
+    # the first column of each token that is asked about, and the one behind its last
+    ends = [np.cumsum([0, *(len(pairs[k]) for k in some)]).tolist() for some in groups]
+    local = [list(pairwise(of_group)) for of_group in ends]
 
     def resolve(_logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
         if request.per == "answer":
@@ -606,12 +607,6 @@ def _window(
         ExplainedTokens(attribution, (target,), begin + place, float(log))
         for place, (attribution, target, log) in enumerate(zip(single, asked, firsts, strict=True))
     ]
-
-
-def _spans(pairs: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
-    """The first column of each token that is asked about, and the one behind its last."""
-    ends = np.cumsum([0, *map(len, pairs)]).tolist()
-    return list(pairwise(ends))
 
 
 def _target(
@@ -669,14 +664,8 @@ def _with_patches(read: Encoded, seen: Encoded) -> Encoded:
     """A prompt whose words are followed by the positions of its picture, as its input layer has."""
     tokens, grid = Tokens.of(read.features), seen.features  # type: ignore[arg-type]
     assert isinstance(grid, PatchGrid)
-    nothing = np.zeros(seen.length, np.int32)
-    features = Tokens(
-        starts=np.concatenate([tokens.starts, nothing]),
-        ends=np.concatenate([tokens.ends, nothing]),
-        words=np.concatenate([tokens.words, nothing + NO_WORD]).astype(np.int32),
-        special=np.concatenate([tokens.special, np.arange(seen.length) < grid.prefix]),
-        pieces=[*tokens.texts, *[""] * seen.length],
-    )
+    patches = without_text(np.arange(seen.length) < grid.prefix)
+    features = one_behind_the_other(tokens, patches)
     return replace(read, features=features, length=read.length + seen.length)
 
 

@@ -1,14 +1,23 @@
 """The public functions for language models: explain a token of the answer, or the context of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transexplain.errors import ConfigurationError, ItemError
-from transexplain.extras.language.answer_loop import AnswerRequest, Per
+from transexplain.extras.language.answer_loop import (
+    AnswerRequest,
+    Per,
+    asking,
+    read_prompt,
+    read_until,
+    reading_of,
+)
 from transexplain.extras.language.answer_loop import explain_answers as _explain
 from transexplain.extras.language.language_model import LanguageModel
 from transexplain.extras.language.load_language import load_language_model
@@ -17,9 +26,9 @@ from transexplain.methods import facts_of
 from transexplain.methods.method_table import GRADIENT, RELEVANCE
 from transexplain.models.loaded_model import checked_model, failure
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.prompts import AnswerAttribution, Prompt
+from transexplain.types.prompts import AnswerAttribution, ContextAttribution, Prompt
 from transexplain.types.scores import MethodSpec
-from transexplain.types.targets import parse_answer_target
+from transexplain.types.targets import AnswerTarget, parse_answer_target
 
 OnError = Literal["raise", "record"]
 #: methods that need no more of a position than its vector at the input layer
@@ -113,7 +122,6 @@ def attribute_context(  # noqa: PLR0913 - options of a public function
         ItemError: a prompt cannot be explained and `on_error` is `raise`.
         ConfigurationError: a part that a prompt does not have, and numbers that are none.
     """
-    from transexplain.extras.language.context_attribution import REMOVING, attribute
 
     spec = method if isinstance(method, MethodSpec) else MethodSpec(name=method)
     plain = MethodSpec() if spec.name in REMOVING else spec
@@ -189,3 +197,120 @@ def _items(prompts: Any) -> list[Item]:
         content = prompt if encoded else Prompt.of(prompt)
         items.append(Item(id=str(index), index=index, content=content))
     return items
+
+
+#: without one part at a time, and a regression over random subsets of the parts
+REMOVING = ("leave-one-out", "context-cite")
+_LASSO = 0.01  #: weight of the penalty, as Cohen-Wang et al. 2024 have it
+
+
+def _of_prompt(item: Item, prompt: Prompt) -> Item:
+    return Item(id=item.id, index=item.index, content=prompt.text)
+
+
+@torch.no_grad()
+def _log_probability(
+    model: LanguageModel,
+    item: Item,
+    prompt: Prompt,
+    answer: tuple[int, ...],
+    without: Sequence[str] = (),
+) -> float:
+    """Of the whole answer in nats, behind the prompt without some of its parts."""
+    encoded = read_prompt(model, _of_prompt(item, prompt.without(without)))
+    fixed = AnswerTarget(spec="continuation", kind="continuation", ids=answer)
+    reading = reading_of(model, encoded, fixed, None)
+    asked = reading.asked
+    read = read_until(model, reading, len(asked))
+    row = asking(read, asked, [(target.token,) for target in asked])
+    view = model.answering(len(asked), "log-probability")
+    logits = view.logits(view.collate([row]))
+    return float(logits[0, : len(asked)].double().sum())
+
+
+#: parts that are left out -> the log-probability of an answer
+Without = Callable[[Sequence[str]], float]
+
+
+def context_cite(
+    log_probability: Without, parts: Sequence[str], samples: int, seed: int
+) -> NDArray[np.float64]:
+    """(N,) weights of a sparse linear model of the answer's logit-scaled probability.
+
+    Each of `samples` passes leaves every part out with probability one half; the Lasso regresses
+    log p - log(1 - p) on what was left in (Cohen-Wang et al. 2024, ContextCite, section 3).
+    """
+    from sklearn.linear_model import Lasso
+
+    rng = np.random.default_rng(seed)
+    kept = rng.random((samples, len(parts))) < 0.5
+    left_out = [[part for part, stays in zip(parts, row, strict=True) if not stays] for row in kept]
+    logs = np.array([log_probability(some) for some in left_out])
+    scaled = logs - np.log(-np.expm1(np.minimum(logs, -1e-12)))
+    fitted = Lasso(alpha=_LASSO).fit(kept.astype(float), scaled)
+    return np.asarray(fitted.coef_, dtype=np.float64)
+
+
+def by_relevance(
+    model: LanguageModel, item: Item, answer: tuple[int, ...], method: MethodSpec
+) -> dict[str, float]:
+    """The relevance of each part of a prompt for the log-probability of the answer.
+
+    LRP needs one forward and one backward pass. Raises ItemError.
+    """
+    target = AnswerTarget(spec="continuation", kind="continuation", ids=answer)
+    request = AnswerRequest(method=method, targets=(target,), per="answer")
+    (explained,) = _explain(model, [item], request)
+    if isinstance(explained, ItemFailure):
+        raise ItemError(explained.kind, explained.message)
+    return {segment.name: segment.relevance for segment in explained[0].segments()}
+
+
+def attribute(
+    model: LanguageModel,
+    item: Item,
+    target: AnswerTarget,
+    method: MethodSpec,
+    *,
+    parts: Sequence[str] | None,
+    samples: int,
+    seed: int,
+    drops: Sequence[int],
+) -> ContextAttribution:
+    """The scores of the parts of one prompt; see `explain_language.attribute_context`."""
+    prompt = Prompt.of(item.content)
+    names = [name for name, _ in prompt.parts]
+    wanted = names[:-1] if parts is None else list(parts)
+    unknown = [name for name in wanted if name not in names]
+    if unknown or not wanted:
+        raise ConfigurationError(
+            f"the prompt has no part {unknown[0]!r}; it has: {', '.join(names)}"
+            if unknown
+            else "the prompt needs named parts: a mapping of their names to their texts"
+        )
+    encoded = read_prompt(model, _of_prompt(item, prompt))
+    reading = reading_of(model, encoded, target, prompt.continuation)
+    if any(token.against is not None for token in reading.asked):
+        raise ItemError("bad-target", "a contrast of two tokens is no answer")
+    log_probability = partial(_log_probability, model, item, prompt, reading.answer)
+    whole = log_probability()
+    if method.name == "leave-one-out":
+        falls = [whole - log_probability([part]) for part in wanted]
+        scores, passes = np.array(falls), len(wanted) + 1
+    elif method.name == "context-cite":
+        scores, passes = context_cite(log_probability, wanted, samples, seed), samples
+    else:
+        plain = Item(id=item.id, index=item.index, content=prompt)
+        sums = by_relevance(model, plain, reading.answer, method)
+        scores, passes = np.array([sums[part] for part in wanted]), 2
+    best = [wanted[place] for place in np.argsort(-scores, kind="stable")]
+    return ContextAttribution(
+        item_id=item.id,
+        method=method.name,
+        answer=reading.answer_text,
+        answer_ids=reading.answer,
+        log_probability=whole,
+        scores=dict(zip(wanted, scores.tolist(), strict=True)),
+        passes=passes,
+        drops={k: whole - log_probability(best[:k]) for k in drops},
+    )

@@ -41,8 +41,6 @@ from transexplain.rank_correlation import is_constant, rank_similarity
 from transexplain.types.items import Attribution, ResolvedTarget, own_positions
 from transexplain.types.scores import MethodSpec, TeacherAgreement
 
-Array = NDArray[np.float32]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lesson:
@@ -56,16 +54,6 @@ class Lesson:
         """The same on another device."""
         parts = (self.relevance, self.known, self.constants)
         return Lesson(*(part.to(device) for part in parts))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Taught:
-    """The teacher's relevance of one item."""
-
-    classes: tuple[int, ...]
-    relevance: Array  #: (K, T)
-    logits: Array  #: (K,)
-    own: NDArray[np.bool_]  #: (T,) positions that are not special
 
 
 class Teacher:
@@ -93,7 +81,7 @@ class Teacher:
         """The lesson of a batch whose items are `rows` of the examples."""
         return assembled(self.teach(batch, rows), len(self.model.classes)).to(batch.lengths.device)
 
-    def teach(self, batch: Batch, rows: Sequence[int]) -> list[_Taught]:
+    def teach(self, batch: Batch, rows: Sequence[int]) -> list[list[Attribution]]:
         """The method's relevance of every item of a batch.
 
         Raises ConfigurationError where it does not measure the positions of the first layer.
@@ -109,7 +97,7 @@ class Teacher:
                 f"the teacher measures at {explanation.attributions[0][0].at!r} and an explainer "
                 "reads the input of the first layer: leave `at` out, or choose a model with layers"
             )
-        return [_taught(attribution) for attribution in explanation.attributions]
+        return list(explanation.attributions)
 
     def _targets(self, row: int, logits: NDArray[np.floating[Any]]) -> list[ResolvedTarget]:
         predicted = int(np.argmax(logits))
@@ -132,7 +120,7 @@ class Lessons:
 
     def __init__(self, teacher: Teacher, batches: Iterable[ExampleBatch]) -> None:
         self._classes = len(teacher.model.classes)
-        self._taught: dict[int, _Taught] = {}
+        self._taught: dict[int, list[Attribution]] = {}
         for batch in batches:
             self._taught.update(
                 zip(batch.rows, teacher.teach(batch.batch, batch.rows), strict=True)
@@ -147,25 +135,28 @@ class Lessons:
         scales, constants = [], []
         for one in self._taught.values():
             lesson = assembled([one], self._classes)
-            own = torch.from_numpy(one.own)[None]
+            positions = lesson.relevance.shape[1]
+            own = torch.from_numpy(own_positions(one[0].features, positions))[None]
             mask = torch.ones_like(own)
             scales.append(item_scale(lesson.relevance, lesson.known, mask, own))
             constants.append(lesson.constants)
         return torch.cat(scales), torch.cat(constants)
 
 
-def assembled(taught: Sequence[_Taught], classes: int) -> Lesson:
+def assembled(taught: Sequence[Sequence[Attribution]], classes: int) -> Lesson:
     """One lesson of B items, padded on the right to the longest."""
-    longest = max(lesson.relevance.shape[1] for lesson in taught)
+    items = [np.stack(list(map(positions_of, of_item))) for of_item in taught]  # (K, T) each
+    longest = max(positions.shape[1] for positions in items)
     relevance = torch.zeros(len(taught), longest, classes)
     known = torch.zeros(len(taught), classes, dtype=torch.bool)
     constants = torch.full((len(taught), classes), torch.nan)
-    for row, one in enumerate(taught):
-        places = list(one.classes)
-        values = torch.from_numpy(one.relevance)
+    for row, (of_item, positions) in enumerate(zip(taught, items, strict=True)):
+        places = [int(attribution.class_index or 0) for attribution in of_item]
+        values = torch.from_numpy(positions).float()
         relevance[row, : values.shape[1], places] = values.T
         known[row, places] = True
-        constants[row, places] = torch.from_numpy(one.logits) - values.sum(dim=1)
+        logits = torch.tensor([attribution.logit for attribution in of_item], dtype=torch.float32)
+        constants[row, places] = logits - values.sum(dim=1)
     return Lesson(relevance, known, constants)
 
 
@@ -173,16 +164,6 @@ def positions_of(attribution: Attribution) -> NDArray[np.float64]:
     """(T,) the relevance of every position, those of a picture's prefix first."""
     flat = np.asarray(attribution.relevance, dtype=np.float64).reshape(-1)
     return np.concatenate([np.asarray(attribution.prefix_relevance, dtype=np.float64), flat])
-
-
-def _taught(attributions: Sequence[Attribution]) -> _Taught:
-    indices = tuple(int(attribution.class_index or 0) for attribution in attributions)
-    relevance = np.stack([positions_of(attribution) for attribution in attributions]).astype(
-        np.float32
-    )
-    logits = np.array([attribution.logit for attribution in attributions], dtype=np.float32)
-    own = own_positions(attributions[0].features, relevance.shape[1])
-    return _Taught(indices, relevance, logits, own)
 
 
 #: positions below which a rank correlation is mostly chance
@@ -300,9 +281,6 @@ class SeparateObjective:
         """Rank correlation with the teacher, and the explanation loss, on examples held out."""
         return measured(self.model, self.explainer, self._held, self.plan.loss)
 
-    def epoch_started(self, epoch: int) -> None:
-        """Nothing depends on the epoch."""
-
 
 class JointObjective:
     """Cross-entropy plus lambda times the explanation loss, with fresh targets at every step."""
@@ -370,9 +348,6 @@ class JointObjective:
             "explanation": explanation,
         }
 
-    def epoch_started(self, epoch: int) -> None:
-        """Targets are made at every step."""
-
     def write_explainer(
         self, prepared: PreparedFit, output: Path, *, seed: int
     ) -> tuple[Path, TeacherAgreement | None]:
@@ -404,18 +379,14 @@ def measured(
     model: LoadedModel, explainer: Explainer, taught: Sequence[Taught], loss: ExplanationLoss
 ) -> dict[str, float]:
     """`rank_correlation`, `relative_error` and `loss` of an explainer; empty without examples."""
-    was_training = explainer.training
-    explainer.eval()
-    try:
+    losses, items = 0.0, 0
+    with eval_mode(explainer):
         agreement = agreement_of(model, explainer, taught)
-        losses, items = 0.0, 0
         for batch, lesson in taught:
             states = read_states(model, batch.batch, explainer.architecture.layers)
             here = lesson.to(states.logits.device)
             losses += len(batch.rows) * float(_explained(explainer, states, here, loss))
             items += len(batch.rows)
-    finally:
-        explainer.train(was_training)
     if agreement is None or not items:
         return {}
     return {

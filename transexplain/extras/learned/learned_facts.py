@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from transexplain.errors import ConfigurationError
 from transexplain.files.paths import local_path
@@ -57,31 +58,17 @@ class Facts:
                 "explainer.safetensors"
             )
         try:
-            return cls._of(json.loads(text), where)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            version = json.loads(text).get("version")
+            if version == VERSION:
+                return msgspec.json.decode(text, type=cls)
+        except (ValueError, AttributeError, msgspec.MsgspecError) as error:
             raise ConfigurationError(
                 f"the explainer {where} is damaged: its facts cannot be read "
                 f"({type(error).__name__}: {error}); copy it again or train it again"
             ) from None
-
-    @classmethod
-    def _of(cls, content: dict[str, Any], where: str) -> "Facts":
-        if content.get("version") != VERSION:
-            raise ConfigurationError(
-                f"the explainer {where} is of version {content.get('version')}, this software "
-                f"reads {VERSION}: train it again"
-            )
-        shape, agreement = content.pop("architecture"), content.pop("agreement")
-        return cls(
-            **{
-                **content,
-                "architecture": Architecture(
-                    **{**shape, "layers": tuple(shape["layers"]), "widths": tuple(shape["widths"])}
-                ),
-                "agreement": None if agreement is None else TeacherAgreement(**agreement),
-                "classes": tuple(content["classes"]),
-                "teacher": MethodSpec(**content["teacher"]),
-            }
+        raise ConfigurationError(
+            f"the explainer {where} is of version {version}, this software reads {VERSION}: train "
+            "it again"
         )
 
     def refuse(self, *, digest: str, source: str, where: str) -> None:

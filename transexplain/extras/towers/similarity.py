@@ -1,7 +1,8 @@
 """Explains how alike pictures and texts are: each tower in batches, the other side held."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import add
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +21,7 @@ from transexplain.explaining.explain_request import (
     read_together,
 )
 from transexplain.explaining.item_loop import explain_items
+from transexplain.extras.language.answer_loop import joined_ledger
 from transexplain.extras.towers.two_towers import (
     Likeness,
     Side,
@@ -99,12 +101,16 @@ def _explained(
         "picture": {place: opposite(pictures[place], read[place]) for place in left},
         "text": {place: opposite(texts[place], seen[place]) for place in left},
     }
-    explained = {side: _one_side(model, side, some, request) for side, some in sides.items()}
+    explained: dict[Side, dict[int, Explained]] = {}
+    for side, encoded in sides.items():
+        view = model.side(side, request.target)
+        ends = explain_items(view, list(encoded.values()), request.of_side(view, side))
+        explained[side] = dict(zip(encoded, ends, strict=True))
     for place in left:
-        ends = (explained["picture"][place], explained["text"][place])
-        failed = next((end.failure for end in ends if end.failure is not None), None)
+        picture, text = explained["picture"][place], explained["text"][place]
         cosine = float((seen[place].double() * read[place].double()).sum())
-        done[place] = failed or _record(model, pairs[place], ends, cosine, request)
+        failed = picture.failure or text.failure
+        done[place] = failed or _record(model, pairs[place], (picture, text), cosine, request)
     return [done[place] for place in range(len(given))]
 
 
@@ -120,8 +126,7 @@ def _encoded(
     items = [
         Item(id=pair.id, index=pair.index, content=pair.content[which]) for pair in pairs.values()
     ]
-    loaded = model.picture if side == "picture" else model.text
-    made = loaded.encode(
+    made = model.of(side).encode(
         items,
         long_text="truncate" if request.long_text == "truncate" else "error",
         max_length=request.max_length,
@@ -143,9 +148,10 @@ def _vectors(
 ) -> dict[int, Tensor]:
     """(D,) the unit vector of one side of each pair that has not failed."""
     left = [place for place in encoded if place not in done]
-    loaded = model.picture if side == "picture" else model.text
     vectors: dict[int, Tensor] = {}
-    waiting = batches_of(loaded, [encoded[place] for place in left], USUAL_BATCH) if left else []
+    waiting = (
+        batches_of(model.of(side), [encoded[place] for place in left], USUAL_BATCH) if left else []
+    )
     while waiting:
         batch = waiting.pop()
         places = [left[index] for index in batch]
@@ -166,14 +172,6 @@ def _vectors(
     return vectors
 
 
-def _one_side(
-    model: TwoTowers, side: Side, given: Mapping[int, Encoded], request: PairRequest
-) -> dict[int, Explained]:
-    view = model.side(side, request.target)
-    ends = explain_items(view, list(given.values()), request.of_side(view, side))
-    return dict(zip(given, ends, strict=True))
-
-
 def _record(
     model: TwoTowers,
     item: Item,
@@ -187,6 +185,8 @@ def _record(
     share, note, ledger = _joined(request.method.name, picture, text, logit, bias)
     shown, words = item.content
     whole = request.target == "similarity"
+    # the path of a picture, to save memory, or the picture
+    drawn = item.source if item.source is not None and Path(item.source).is_file() else shown
     made = [_shared(side_, share, note, logit) for side_ in (picture, text)]
     return SimilarityAttribution(
         item_id=item.id,
@@ -195,16 +195,10 @@ def _record(
         logit=logit,
         similarity=logit if whole else model.scale * cosine + model.bias,
         cosine=cosine if whole else logit,
-        picture=made[0] if isinstance(shown, Mapping) else made[0].over(_drawn(item)),
+        picture=made[0] if isinstance(shown, Mapping) else made[0].over(drawn),
         text=replace(made[1], text=words if isinstance(words, str) else None),
         ledger=ledger,
     )
-
-
-def _drawn(item: Item) -> Any:
-    """The path of a picture, to save memory, or the picture."""
-    from_file = item.source is not None and Path(item.source).is_file()
-    return item.source if from_file else item.content[0]
 
 
 def _joined(
@@ -214,8 +208,8 @@ def _joined(
     if picture.ledger is None or text.ledger is None:
         return 1.0, _HELD, None
     if method not in _GRADIENTS:
-        return 0.5, _HALF, _sum_of(picture.ledger, text.ledger, lambda a, b: 0.5 * (a + b))
-    both = _sum_of(picture.ledger, text.ledger, lambda a, b: a + b)
+        return 0.5, _HALF, joined_ledger(picture.ledger, text.ledger, lambda a, b: 0.5 * (a + b))
+    both = joined_ledger(picture.ledger, text.ledger, add)
     product = logit - bias
     return (
         1.0,
@@ -236,23 +230,11 @@ def _plus(by_kind: Mapping[str, float], kind: str, value: float) -> dict[str, fl
     return {**by_kind, kind: by_kind.get(kind, 0.0) + value} if value else dict(by_kind)
 
 
-def _sum_of(ledger: Ledger, other: Ledger, join: Callable[[float, float], float]) -> Ledger:
-    found: dict[str, Any] = {}
-    for name in (each.name for each in fields(Ledger)):
-        a, b = getattr(ledger, name), getattr(other, name)
-        if isinstance(a, Mapping):
-            kinds = {**a, **b}
-            found[name] = {kind: join(a.get(kind, 0.0), b.get(kind, 0.0)) for kind in kinds}
-        else:
-            found[name] = join(a, b)
-    return Ledger(**found)
-
-
 def _shared(attribution: Attribution, share: float, note: str, logit: float) -> Attribution:
     """One side with its share of the relevance, and of the ledger."""
     ledger = attribution.ledger
     if ledger is not None and share != 1.0:
-        ledger = _sum_of(ledger, ledger, lambda a, _b: share * a)
+        ledger = joined_ledger(ledger, ledger, lambda a, _b: share * a)
     return replace(
         attribution,
         logit=logit,
@@ -385,18 +367,15 @@ def _items(pairs: Any) -> Iterator[Item | ItemFailure]:
         and isinstance(pairs[1], str | Mapping)
         and not isinstance(pairs[0], Item)
     )
-    if not single and (isinstance(pairs, str | Path | Mapping) or not _holds_items(pairs)):
+    # an array of no axis cannot be gone through
+    several = isinstance(pairs, Iterable) and getattr(pairs, "shape", (None,)) != ()
+    if not single and (isinstance(pairs, str | Path | Mapping) or not several):
         raise ConfigurationError(_no_pair(pairs))
     for index, pair in enumerate([pairs] if single else pairs):
         item = pair if isinstance(pair, Item) else Item(id=str(index), index=index, content=pair)
         if not isinstance(item.content, tuple) or len(item.content) != 2:
             raise ConfigurationError(_no_pair(item.content))
         yield _opened(item)
-
-
-def _holds_items(pairs: Any) -> bool:
-    """Return whether it can be gone through; an array of no axis cannot."""
-    return isinstance(pairs, Iterable) and getattr(pairs, "shape", (None,)) != ()
 
 
 def _no_pair(given: Any) -> str:

@@ -9,6 +9,7 @@ import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from transexplain.errors import EngineError, ModelLoadError
+from transexplain.extras.language.answer_loop import one_behind_the_other, without_text
 from transexplain.extras.language.picture_prompts import shape_of
 from transexplain.models import huggingface
 from transexplain.models.assemble import Origin, checked_tokenizer, padding_of, placed, ref_of
@@ -43,7 +45,7 @@ from transexplain.models.loaded_model import (
 from transexplain.models.text_encoder import TextEncoder
 from transexplain.models.text_length import capacity
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.tokens import NO_WORD, Tokens
+from transexplain.types.tokens import Tokens
 
 Side = Literal["picture", "text"]
 #: (D,) of an encoded item, (B, 1, D) of a batch: the unit vector of the other side
@@ -201,14 +203,7 @@ class TextSideEncoder(TextEncoder):
         }
         tokens = Tokens.of(encoded.features)  # type: ignore[arg-type]
         pad = str(getattr(self.tokenizer, "pad_token", None) or "")
-        nothing, no_word = np.zeros(more, np.int32), np.full(more, NO_WORD, np.int32)
-        features = Tokens(
-            starts=np.concatenate([tokens.starts, nothing]),
-            ends=np.concatenate([tokens.ends, nothing]),
-            words=np.concatenate([tokens.words, no_word]),
-            special=np.concatenate([tokens.special, np.ones(more, bool)]),
-            pieces=[*tokens.texts, *[pad] * more],
-        )
+        features = one_behind_the_other(tokens, without_text(np.ones(more, bool), pad))
         return replace(encoded, inputs=inputs, features=features, length=encoded.length + more)
 
     def padded(self, encoded: Sequence[Encoded]) -> Padded:
@@ -273,21 +268,20 @@ class TwoTowers:
             return view
 
     def _made(self, side: Side, target: Likeness) -> LoadedModel:
-        whole = target == "similarity"
-        plain = self.picture if side == "picture" else self.text
-        scale, shift = (self.scale, self.bias) if whole else (1.0, 0.0)
+        plain = self.of(side)
+        scale, shift = (self.scale, self.bias) if target == "similarity" else (1.0, 0.0)
         caller = replace(_caller(plain), scale=scale, shift=shift)
-        return replace(
-            plain,
-            classes=(target,),
-            ref=replace(plain.ref, classes=(target,)),
-            caller=caller,
-        )
+        ref = replace(plain.ref, classes=(target,))
+        return replace(plain, classes=(target,), ref=ref, caller=caller)
+
+    def of(self, side: Side) -> LoadedModel:
+        """The tower of one side."""
+        return self.picture if side == "picture" else self.text
 
     @torch.no_grad()
     def vectors(self, side: Side, encoded: Sequence[Encoded]) -> Tensor:
         """(B, D) the unit vectors of encoded sides, of one forward pass, on the CPU."""
-        model = self.picture if side == "picture" else self.text
+        model = self.of(side)
         with eval_mode(model.module):
             return _caller(model).vectors(model.module, model.collate(encoded).inputs).cpu()
 
@@ -405,7 +399,8 @@ def _text_side(module: nn.Module, tokenizer: Any, origin: Origin) -> LoadedModel
     caller = Caller(**base)
     # a model whose tokenizer gives no mask reads padding as it reads words
     known = set(getattr(tokenizer, "model_input_names", ()))
-    short = _short(tokenizer, caller, known, device)
+    rows = tokenizer(["a"], return_tensors="pt", return_attention_mask=True)
+    short = {name: row.to(device) for name, row in rows.items() if _takes(caller, known, name)}
     tower = Tower.of(module, "text", short)
     embeddings = find_embeddings(tower)
     encoder = TextSideEncoder(
@@ -415,7 +410,7 @@ def _text_side(module: nn.Module, tokenizer: Any, origin: Origin) -> LoadedModel
         padding=padding_of(module, tokenizer),
         vocabulary=getattr(next(iter(embeddings), None), "num_embeddings", None),
         device=device,
-        takes=_Takes(caller, frozenset(known)),
+        takes=partial(_takes, caller, known),
     )
     encoder.full = _full(tower, caller, encoder)
     batch = encoder.padded(_probes(encoder))()
@@ -436,23 +431,9 @@ def _text_side(module: nn.Module, tokenizer: Any, origin: Origin) -> LoadedModel
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Takes:
+def _takes(caller: Caller, known: set[str], name: str) -> bool:
     """Whether a text tower takes an input; unlike a closure it can be sent to another process."""
-
-    caller: Caller
-    known: frozenset[str]
-
-    def __call__(self, name: str) -> bool:
-        return self.caller.takes(name) and (name != "attention_mask" or name in self.known)
-
-
-def _short(
-    tokenizer: Any, caller: Caller, known: set[str], device: torch.device
-) -> dict[str, Tensor]:
-    rows = tokenizer(["a"], return_tensors="pt", return_attention_mask=True)
-    takes = _Takes(caller, frozenset(known))
-    return {name: values.to(device) for name, values in rows.items() if takes(name)}
+    return caller.takes(name) and (name != "attention_mask" or name in known)
 
 
 def _probes(encoder: TextSideEncoder) -> list[Encoded]:

@@ -4,7 +4,6 @@ them.
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,9 +56,13 @@ def load_for_training(
         raise ConfigurationError(
             f"classes are {list(classes)}; give two or more different names, by index"
         )
-    if source.startswith(timm_models.PREFIX) or _is_timm(folder_of(source)[0]):
+    if source.startswith(timm_models.PREFIX):
         return _timm(source, classes, device, seed)
-    return _transformers(folder_of(source)[0], source, classes, device, seed)
+    folder = folder_of(source)[0]
+    config = read_config(folder)
+    if timm_models.is_timm_config(config) and "model_type" not in config:
+        return _timm(source, classes, device, seed)
+    return _transformers(folder, source, classes, device, seed)
 
 
 def timm_recipe(source: str) -> tuple[timm_models.Recipe, list[Path]]:
@@ -77,18 +80,13 @@ def timm_recipe(source: str) -> tuple[timm_models.Recipe, list[Path]]:
     return timm_models.Recipe(architecture=name, args=args), files
 
 
-def _is_timm(folder: Path) -> bool:
-    config = read_config(folder)
-    return timm_models.is_timm_config(config) and "model_type" not in config
-
-
 def _transformers(
     folder: Path, source: str, classes: tuple[str, ...], device: str, seed: int
 ) -> LoadedModel:
     config = read_config(folder)
     modality = huggingface.modality_of(config, str(folder))
-    own = [str(name) for _, name in sorted((config.get("id2label") or {}).items(), key=_index)]
-    if own == list(classes):
+    own = {int(index): str(name) for index, name in (config.get("id2label") or {}).items()}
+    if [own[index] for index in sorted(own)] == list(classes):
         return load_model(source, device=device)
     files = weight_files(folder)
     names = dict(enumerate(classes))
@@ -160,10 +158,6 @@ def _fill_below_head(module: nn.Module, weights: dict[str, torch.Tensor], where:
     wrong = mismatches((name, weights[name].shape, below[name].shape) for name in known)
     check_keys(below.keys() - weights.keys(), weights.keys() - own.keys(), wrong, where)
     module.load_state_dict({name: weights[name] for name in below}, strict=False)
-
-
-def _index(entry: tuple[Any, Any]) -> int:
-    return int(entry[0])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -261,7 +255,8 @@ def _save_timm(model: LoadedModel, source: str, folder: Path) -> None:
     config = {
         "architecture": recipe.architecture,
         "timm_args": args,
-        **{name: _plain(data[name]) for name in ("input_size", "mean", "std", "interpolation")},
+        **{name: list(data[name]) for name in ("input_size", "mean", "std")},
+        "interpolation": data["interpolation"],
         "crop_pct": data["crop_pct"],
         "classes": list(model.classes),
     }
@@ -275,7 +270,3 @@ def _save_timm(model: LoadedModel, source: str, folder: Path) -> None:
         for name, value in model.module.state_dict().items()
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,8 +1,10 @@
 """Labelled examples of a dataset: encoded, split, and in batches that the seed decides."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Literal
 
@@ -102,7 +104,10 @@ class Examples:
         At least one is held out where `share` is above 0, and at least one is left.
         """
         count = min(max(round(share * len(self)), 1), len(self) - 1) if share else 0
-        ordered = sorted(self.entries, key=lambda entry: _rank(entry.item.id, seed))
+        rank = partial(
+            keyed_number, "validation", seed, bits=256, algorithm="sha256", separator=" "
+        )
+        ordered = sorted(self.entries, key=lambda entry: rank(entry.item.id))
         held = {entry.item.id for entry in ordered[:count]}
         kept = tuple(entry for entry in self.entries if entry.item.id not in held)
         out = tuple(entry for entry in self.entries if entry.item.id in held)
@@ -153,20 +158,22 @@ def read_examples(
     mapping = label_mapping(labels, model.classes, ref.label_names)
     entries: list[Example] = []
     failures: list[ItemFailure] = []
-    unknown: dict[str, int] = {}
+    unknown: Counter[str] = Counter()
     room = kept_bytes
     size = 1 if ref.modality == "image" else _CHUNK  # decoded pictures are large
-    for items in _chunks(_labelled(ref, failures), size):
+    labelled = _labelled(ref, failures)
+    while items := list(islice(labelled, size)):
         classes = [label_index(item.label, names, mapping) for item in items]
-        for item, label in zip(items, classes, strict=True):
-            if label is None:
-                unknown[str(item.label)] = unknown.get(str(item.label), 0) + 1
+        unknown.update(
+            str(item.label) for item, label in zip(items, classes, strict=True) if label is None
+        )
         for encoded, label in zip(model.encode(items, max_length=max_length), classes, strict=True):
             if isinstance(encoded, ItemFailure):
                 failures.append(encoded)
             elif label is not None:
                 entries.append(_example(encoded, label, picture=size == 1, room=room))
-                room -= _bytes(entries[-1])
+                if size == 1 and entries[-1].encoded is not None:
+                    room -= _bytes(encoded)
     _check(ref, model, unknown, mapping, entries, failures)
     return Examples(
         model=model,
@@ -182,29 +189,24 @@ def _labelled(ref: DatasetRef, failures: list[ItemFailure]) -> Iterator[Item]:
         if isinstance(item, ItemFailure):
             failures.append(item)
         elif item.label is None:
-            failures.append(_unlabelled(item))
+            text = "the item has no label"
+            failures.append(
+                ItemFailure(item_id=item.id, index=item.index, kind="no-label", message=text)
+            )
         else:
             yield item
 
 
-def _chunks(items: Iterator[Item], size: int) -> Iterator[list[Item]]:
-    while chunk := list(islice(items, size)):
-        yield chunk
-
-
 def _example(encoded: Encoded, label: int, *, picture: bool, room: int) -> Example:
-    size = sum(tensor.nbytes for tensor in encoded.inputs.values())
     item = replace(encoded.item, content=None) if picture else encoded.item
-    keep = not picture or size <= room
+    keep = not picture or _bytes(encoded) <= room
     # the decoded picture is not needed beside its tensor
     held = replace(encoded, item=item) if keep else None
     return Example(item=item, label=label, length=encoded.length, encoded=held)
 
 
-def _bytes(example: Example) -> int:
-    return (
-        sum(tensor.nbytes for tensor in example.encoded.inputs.values()) if example.encoded else 0
-    )
+def _bytes(encoded: Encoded) -> int:
+    return sum(tensor.nbytes for tensor in encoded.inputs.values())
 
 
 def _check(
@@ -226,13 +228,3 @@ def _check(
     if not entries:
         why = f"; the first: {failures[0].message}" if failures else ""
         raise ConfigurationError(f"no item of {ref.source!r} can be trained on{why}")
-
-
-def _unlabelled(item: Item) -> ItemFailure:
-    return ItemFailure(
-        item_id=item.id, index=item.index, kind="no-label", message="the item has no label"
-    )
-
-
-def _rank(name: str, seed: int) -> int:
-    return keyed_number("validation", seed, name, bits=256, algorithm="sha256", separator=" ")

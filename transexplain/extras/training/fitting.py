@@ -56,10 +56,6 @@ class History:
             self.training.append({"step": step, **means})
             self.sums, self.summed = {}, 0
 
-    def add_epoch(self, epoch: int, step: int, metrics: Mapping[str, float]) -> None:
-        """The measures at the end of `epoch`, counted from 1."""
-        self.validation.append({"epoch": epoch, "step": step, **metrics})
-
     def improved(self, epoch: int, value: float, *, higher_is_better: bool) -> bool:
         """Return whether `value` is the best so far, which is then remembered."""
         better = self.best is None or (value > self.best if higher_is_better else value < self.best)
@@ -373,7 +369,6 @@ class _Fit:
         seed, first = self.plan.seed, self.history.done
         order = self.examples.shuffled(self.plan.batch_size, seed=seed, epoch=epoch)
         torch.manual_seed(seed_of(seed, "epoch", epoch))
-        self.objective.epoch_started(epoch)
         for step in range(first, (epoch + 1) * self.epoch_steps):
             torch.manual_seed(seed_of(seed, "step", step))
             batch = self.examples.batch(order[step % self.epoch_steps])
@@ -388,10 +383,11 @@ class _Fit:
     def _stepped(self, done: int, losses: dict[str, float]) -> None:
         self.history.add(done, losses)
         self.observer.stepped(done, self.steps, losses)
-        if done % self.epoch_steps == 0 or not self.plan.within_epoch:
+        if done % self.epoch_steps == 0:
             return  # the end of the epoch saves, after its validation
-        stop = self.observer.should_stop()
-        if stop or self._due(done):
+        stop, every = self.observer.should_stop(), self.plan.checkpoint_steps
+        late = time.monotonic() - self.saved_at > self.plan.checkpoint_seconds
+        if stop or (late if every is None else done % every == 0):
             self._save()
         if stop:
             raise KeyboardInterrupt
@@ -400,7 +396,7 @@ class _Fit:
         """The end of `epoch`, counted from 1."""
         done = self.history.done
         metrics = self.objective.validate()
-        self.history.add_epoch(epoch, done, metrics)
+        self.history.validation.append({"epoch": epoch, "step": done, **metrics})
         self.observer.validated(epoch, metrics)
         if metrics:
             higher = self.objective.higher_is_better
@@ -419,17 +415,12 @@ class _Fit:
     def _stopped_early(self) -> bool:
         return self.plan.patience is not None and self.history.waited >= self.plan.patience
 
-    def _due(self, done: int) -> bool:
-        if self.plan.checkpoint_steps is not None:
-            return done % self.plan.checkpoint_steps == 0
-        return time.monotonic() - self.saved_at > self.plan.checkpoint_seconds
-
     def _save(self) -> None:
         state = {name: part.state_dict() for name, part in self._saved().items()}
         write_tree(self.folder / CHECKPOINT, state)
         self.saved_at = time.monotonic()
         kept = _best(self.history.best_epoch or 0)
-        for path in self.folder.glob(_best(None)):
+        for path in self.folder.glob("best-*.safetensors"):
             if path.name != kept:
                 path.unlink(missing_ok=True)
 
@@ -459,5 +450,5 @@ class _Fit:
         )
 
 
-def _best(epoch: int | None) -> str:
-    return f"best-{'*' if epoch is None else f'{epoch:05d}'}.safetensors"
+def _best(epoch: int) -> str:
+    return f"best-{epoch:05d}.safetensors"

@@ -71,9 +71,6 @@ class Objective(Protocol):
     def validate(self) -> dict[str, float]:
         """Measures on the validation examples, in eval mode; empty where there are none."""
 
-    def epoch_started(self, epoch: int) -> None:
-        """Epoch `epoch`, counted from 0, begins, or goes on after a resume."""
-
 
 class ClassifierObjective:
     """Cross-entropy of a classifier's logits, with label smoothing (Szegedy et al. 2016)."""
@@ -130,9 +127,6 @@ class ClassifierObjective:
     def validate(self) -> dict[str, float]:
         """Accuracy and mean cross-entropy without smoothing; empty where nothing is held out."""
         return classified(self.model, self.validation, self._batch_size)
-
-    def epoch_started(self, epoch: int) -> None:
-        """Nothing depends on the epoch."""
 
 
 @torch.no_grad()
@@ -207,10 +201,6 @@ def stages_of(
     named = tuple(name for name, _ in model.module.named_parameters())
     if stages is None:
         return [(ALL, named)]
-    if stages.layers_per_interval < 1 or stages.head_epochs < 0 or stages.interval_epochs < 1:
-        raise ConfigurationError(
-            "stages need layers_per_interval >= 1, interval_epochs >= 1 and head_epochs >= 0"
-        )
     head, layers, below = parts_of(model, sample)
     groups = [(HEAD, head)]
     step, top = stages.layers_per_interval, len(layers)

@@ -1,23 +1,395 @@
-"""The verb `train`: a classifier, and an explainer of it."""
+"""The verb `train`, its specification, and the plan that this becomes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from orchestrator.cli import options as opt
-from orchestrator.spec.audit_spec import NameOption
-from transexplain.extras.training.training_plans import FitObserver, Trained
-from transexplain.extras.training.training_spec import load_training, train_spec
+from orchestrator.spec.audit_spec import Labels, NameOption
+from orchestrator.spec.data_section import DataSection, absolute_model
+from orchestrator.spec.spec_document import (
+    SpecSection,
+    apply_overrides,
+    from_text,
+    read_document,
+    validated,
+)
+from transexplain.data.dataset_plan import plan_dataset
+from transexplain.errors import SpecError
+from transexplain.extras.training.training_plans import (
+    ExplainerPlan,
+    ExplanationLoss,
+    FitObserver,
+    FitPlan,
+    Optimisation,
+    PatienceFrom,
+    Precision,
+    Schedule,
+    Stages,
+    Trained,
+    TrainingPlan,
+)
 from transexplain.files.paths import local_path
 from transexplain.settings import Settings
+from transexplain.types.plans import SPREAD, DatasetRef, DatasetSpec
+from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+_TEXT: dict[str, Any] = {
+    "stages": {"head_epochs": 1, "interval_epochs": 1, "layers_per_interval": 3, "decay": 0.7},
+    "optimisation": {
+        "epochs": 8,
+        "batch_size": 16,
+        "learning_rate": 3e-5,
+        "head_learning_rate": 1e-3,
+        "weight_decay": 0.01,
+        "clip": 1.0,
+        "warmup": 0.1,
+        "patience": 3,
+    },
+}
+_VISION: dict[str, Any] = {
+    "stages": {"head_epochs": 2, "interval_epochs": 2, "layers_per_interval": 3, "decay": 0.7},
+    "optimisation": {
+        "epochs": 20,
+        "batch_size": 32,
+        "learning_rate": 1e-4,
+        "head_learning_rate": 1e-3,
+        "weight_decay": 0.05,
+        "label_smoothing": 0.1,
+        "augment": True,
+        "clip": 1.0,
+        "warmup": 0.1,
+        "patience": 5,
+    },
+}
+
+#: what the columns of Table 2 share: of the base, and of the explanation (XAI) module
+_BASE: dict[str, Any] = {
+    "weight_decay": 0.01,
+    "dropout": 0.1,
+    "clip": 1.0,
+    "warmup": 0.1,
+    "schedule": "whole",
+    "patience": 5,
+    "patience_from": "start",
+}
+_XAI: dict[str, Any] = {
+    "loss": "mse",
+    "learning_rate": 1e-4,
+    "weight_decay": 0.01,
+    "dropout": 0.1,
+    "patience": 5,
+}
+#: section 4.1: the top 2 to 3 layers every 5 epochs; its lower rate has no figure, so a half
+_GRADUAL: dict[str, Any] = {
+    "head_epochs": 5,
+    "interval_epochs": 5,
+    "layers_per_interval": 3,
+    "decay": 0.5,
+    "decays_first": True,
+}
+
+
+def _joint(epochs: int, weight: float) -> dict[str, Any]:
+    return {
+        "precision": "mixed",
+        "stages": _GRADUAL,
+        "optimisation": {**_BASE, "epochs": epochs, "batch_size": 32, "learning_rate": 1e-4},
+        "explainer": {**_XAI, "mode": "joint", "weight": weight},
+    }
+
+
+def _separate(epochs: int) -> dict[str, Any]:
+    """`epochs`: of the explainer, once the base is trained and frozen."""
+    return {
+        "precision": "mixed",
+        "stages": "none",
+        "optimisation": {**_BASE, "epochs": 10, "batch_size": 16, "learning_rate": 2e-5},
+        "explainer": {**_XAI, "mode": "separate", "epochs": epochs, "batch_size": 16},
+    }
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "joint-text": _joint(25, 0.3),
+    "joint-vision": _joint(30, 0.2),
+    "separate-text": _separate(15),
+    "separate-vision": _separate(20),
+    "quick-joint-text": {**_TEXT, "explainer": {"mode": "joint"}},
+    "quick-joint-vision": {**_VISION, "explainer": {"mode": "joint"}},
+    "quick-separate-text": {**_TEXT, "explainer": {"mode": "separate"}},
+    "quick-separate-vision": {**_VISION, "explainer": {"mode": "separate"}},
+}
+PresetName = Literal[
+    "joint-text",
+    "joint-vision",
+    "separate-text",
+    "separate-vision",
+    "quick-joint-text",
+    "quick-joint-vision",
+    "quick-separate-text",
+    "quick-separate-vision",
+]
+
+
+_BEGINS = "a training starts with `model:` and `data:`"
+
+
+def _as_names(value: Any) -> Any:
+    """YAML reads `[0, 1]` and `[no, yes]` as numbers and truths; class names are texts."""
+    return [_class_name(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _class_name(entry: Any) -> Any:
+    if isinstance(entry, bool):
+        raise ValueError(f"YAML reads this name as {entry}; put it into quotes")
+    return str(entry) if isinstance(entry, int) else entry
+
+
+class StagesSection(SpecSection):
+    """Layer-wise unfreezing; `stages: none` trains everything from the first step."""
+
+    head_epochs: int = Field(default=1, ge=0, description="epochs of the head alone")
+    interval_epochs: int = Field(default=1, ge=1, description="epochs between two unfreezings")
+    layers_per_interval: int = Field(default=2, ge=1, description="layers unfrozen together")
+    decay: float = Field(default=0.5, gt=0, le=1, description="rate over that of the stage before")
+    decays_first: bool = Field(
+        default=False, description="the first layers unfrozen have the lower rate too"
+    )
+    embeddings: bool = Field(default=True, description="unfreeze the embeddings too, last")
+
+
+class OptimisationSection(SpecSection):
+    """AdamW, its schedule and its end."""
+
+    epochs: int = Field(default=8, ge=0, description="0: the model stays as it is")
+    batch_size: int = Field(default=32, ge=1, description="items per step")
+    learning_rate: float = Field(
+        default=3e-5, gt=0, allow_inf_nan=False, description="the greatest, of the layers"
+    )
+    head_learning_rate: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="of the head; default: the layers'"
+    )
+    weight_decay: float = Field(
+        default=0.01, ge=0, allow_inf_nan=False, description="AdamW's, decoupled"
+    )
+    embedding_weight_decay: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="default: weight_decay"
+    )
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="share of a target that is spread over all classes"
+    )
+    augment: bool = Field(default=False, description="pictures: mirror and crop at random")
+    clip: float | None = Field(default=1.0, gt=0, description="greatest norm of the gradient")
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="of the classifier in training; default: its own"
+    )
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the schedule's steps")
+    schedule: Schedule = Field(
+        default="stage", description="warm-up and cosine: of each stage, or one of the whole"
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="epochs without a better validation; null: no early end"
+    )
+    patience_from: PatienceFrom = Field(
+        default="unfrozen", description="patience counts from the start, or once all is unfrozen"
+    )
+    keep: Literal["best", "last"] = Field(default="best", description="weights that are kept")
+
+
+class ValidationSection(SpecSection):
+    """The data of early stopping and the best weights: a share of the data, or a source."""
+
+    shorthand: ClassVar[str] = "source"
+
+    share: float | None = Field(default=None, ge=0, lt=1, description="of the data; default 0.1")
+    source: str | None = Field(default=None, description="as data.source, with the same columns")
+
+
+class ExplainerSection(SpecSection):
+    """An explainer that learns what a relevance method says."""
+
+    shorthand: ClassVar[str] = "mode"
+
+    mode: Literal["none", "separate", "joint"] = "none"
+    method: str = Field(default="lrp", description="the teacher; it measures logits")
+    params: dict[str, JsonValue] = Field(default_factory=dict, description="of the teacher")
+    weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
+    loss: ExplanationLoss = Field(
+        default="scaled", description="errors on the items' scales, or plain mse in logits"
+    )
+    epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
+    batch_size: int = Field(default=32, ge=1, description="separate")
+    patience: int | None = Field(default=None, ge=1, description="separate")
+    learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="in training; default: 0")
+    classes: int | None = Field(
+        default=2, ge=1, description="taught for each item: the predicted one and others; null: all"
+    )
+    layers: tuple[int, ...] | None = Field(
+        default=None, min_length=1, description="that are read; default: first, middle, last"
+    )
+    width: int | None = Field(default=None, ge=1, description="default: a quarter of the model's")
+    depth: int = Field(default=2, ge=1, description="attention layers of its own")
+    conserve: bool = Field(default=True, description="positions sum to the logit less constants")
+
+
+def _one_device(name: str) -> str:
+    if name == SPREAD:
+        raise ValueError(f"a training runs on one device, and {SPREAD} stands for several")
+    return name
+
+
+class TrainingSpec(SpecSection):
+    """One training, as a person writes it."""
+
+    name: str = Field(
+        default="training",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="of the training, and of its folder",
+    )
+    preset: PresetName | None = Field(
+        default=None, description="values for the keys that are not given"
+    )
+    model: str = Field(description="directory, hub id, or timm:NAME?checkpoint=FILE to start from")
+    classes: Annotated[tuple[str, ...] | None, BeforeValidator(_as_names)] = Field(
+        default=None, description="names by index; default: the model's own"
+    )
+    data: Annotated[DataSection, from_text(DataSection)]
+    validation: Annotated[ValidationSection, from_text(ValidationSection)] = ValidationSection()
+    labels: Labels = Field(
+        default_factory=dict,
+        description="dataset label -> class, or by-index: label i is the model's class i; default: "
+        "by name",
+    )
+    output: str | None = Field(default=None, description="folder; default: trainings/NAME")
+    seed: int = Field(default=0, description="of weights, order and dropout")
+    device: Annotated[str, AfterValidator(_one_device)] = Field(
+        default="cpu", description="torch device, e.g. cuda:0"
+    )
+    precision: Precision = Field(
+        default="auto",
+        description="of the passes; auto: bfloat16 or float16 on a GPU, else float32; mixed: "
+        "bfloat16 there too",
+    )
+    max_length: int | None = Field(default=None, ge=3, description="positions per text")
+    stages: Annotated[
+        StagesSection | None, BeforeValidator(lambda value: None if value == "none" else value)
+    ] = StagesSection()
+    optimisation: OptimisationSection = OptimisationSection()
+    explainer: Annotated[ExplainerSection, from_text(ExplainerSection)] = ExplainerSection()
+
+
+SECTIONS: Mapping[str, type[SpecSection]] = {
+    "data": DataSection,
+    "validation": ValidationSection,
+    "stages": StagesSection,
+    "optimisation": OptimisationSection,
+    "explainer": ExplainerSection,
+}
+
+
+def load_training(
+    path: Path, overrides: Mapping[str, Any] | None = None, settings: Sequence[str] = ()
+) -> TrainingSpec:
+    """Read a specification; its keys win over those of its preset.
+
+    Args:
+        path: YAML file.
+        overrides: keys from command-line options; None values are ignored.
+        settings: `a.b=c` texts (`--set`); the value is read as YAML.
+
+    Raises SpecError: unreadable file, unknown key, preset or wrong value, each named.
+    """
+    document = read_document(path, "training", _BEGINS)
+    apply_overrides(document, overrides or {}, settings, SECTIONS)
+    preset = document.get("preset")
+    if preset is not None:
+        if not isinstance(preset, str) or preset not in PRESETS:
+            raise SpecError(f"there is no preset {preset!r}; known: {', '.join(PRESETS)}")
+        if isinstance(document.get("explainer"), str):
+            document["explainer"] = {"mode": document["explainer"]}
+        document = with_preset(document, PRESETS[preset])
+    return validated(TrainingSpec, document, f"the training of {path}", SECTIONS)
+
+
+def with_preset(document: Mapping[str, Any], preset: Mapping[str, Any]) -> dict[str, Any]:
+    """`document` with what it leaves open from `preset`, section by section."""
+    merged = dict(document)
+    for key, default in preset.items():
+        value = merged.get(key)
+        if key not in merged:
+            merged[key] = default
+        elif isinstance(default, Mapping) and isinstance(value, Mapping):
+            merged[key] = with_preset(value, default)
+    return merged
+
+
+def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
+    """The plan of a specification, its data read into snapshots.
+
+    Raises ConfigurationError: the data cannot be read, or two keys contradict each other.
+    """
+    validation, values = spec.validation, spec.optimisation.model_dump()
+    if validation.source is not None and validation.share is not None:
+        raise SpecError("validation has a source and a share; give one of them")
+    share = 0.1 if validation.share is None else validation.share
+    shared: dict[str, Any] = {"precision": spec.precision, "seed": spec.seed}
+    rates = {rate.name: values.pop(rate.name) for rate in fields(Optimisation)}
+    return TrainingPlan(
+        source=absolute_model(spec.model),
+        classes=spec.classes,
+        dataset=_snapshot(spec, None, settings),
+        validation=_snapshot(spec, validation.source, settings) if validation.source else None,
+        share=share if validation.source is None else 0.0,
+        labels=spec.labels,
+        output=local_path(spec.output or f"trainings/{spec.name}"),
+        device=spec.device,
+        max_length=spec.max_length,
+        stages=None if spec.stages is None else Stages(**spec.stages.model_dump()),
+        optimisation=Optimisation(**rates),
+        fit=FitPlan(**values, **shared) if values["epochs"] else None,
+        explainer=None if spec.explainer.mode == "none" else _explainer(spec.explainer, shared),
+        seed=spec.seed,
+    )
+
+
+def _explainer(section: ExplainerSection, shared: Mapping[str, Any]) -> ExplainerPlan:
+    """The plan of an explainer; `shared`: seed and precision of every fit."""
+    values = section.model_dump(exclude={"method", "params", "epochs", "batch_size", "patience"})
+    return ExplainerPlan(
+        **values,
+        teacher=MethodSpec(name=section.method, params=section.params),
+        fit=FitPlan(
+            epochs=section.epochs,
+            batch_size=section.batch_size,
+            patience=section.patience,
+            **shared,
+        ),
+    )
+
+
+def train_spec(spec: TrainingSpec, settings: Settings, observer: FitObserver) -> Trained:
+    """Train what a specification says; see `training_runs.train`."""
+    from transexplain.extras.training.training_runs import train
+
+    return train(plan_training(spec, settings), observer)
+
+
+def _snapshot(spec: TrainingSpec, source: str | None, settings: Settings) -> DatasetRef:
+    data = spec.data.model_dump()
+    if source is not None:
+        data |= {"source": source, "limit": None, "sample": None}
+    return plan_dataset(DatasetSpec(**data), settings.snapshot_dir)
 
 
 _INTERRUPTED = 130

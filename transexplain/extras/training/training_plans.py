@@ -1,4 +1,4 @@
-"""The plan of a training, and its result; without torch."""
+"""The plan of a training, and its result; without torch. `train_command` checks its values."""
 
 import hashlib
 import json
@@ -55,23 +55,6 @@ class FitPlan:
     seed: int = 0
     checkpoint_seconds: float = 30.0  #: between checkpoints inside of an epoch
     checkpoint_steps: int | None = None  #: instead of seconds
-    #: False: checkpoints stand at ends of epochs only, for objectives whose targets are made from
-    #: the weights when an epoch starts
-    within_epoch: bool = True
-
-    def __post_init__(self) -> None:
-        _at_least("epochs", self.epochs, 1)
-        _at_least("batch_size", self.batch_size, 1)
-        for name, value in (
-            ("patience", self.patience),
-            ("checkpoint_steps", self.checkpoint_steps),
-        ):
-            if value is not None:
-                _at_least(name, value, 1)
-        if self.clip is not None and not self.clip > 0:
-            raise ConfigurationError(f"clip is {self.clip}; it must be above 0, or null")
-        if not 0 <= self.warmup < 1:
-            raise ConfigurationError(f"warmup is {self.warmup}; it is a share, 0 to below 1")
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -94,17 +77,6 @@ class Optimisation:
     label_smoothing: float = 0.0
     augment: bool = False  #: pictures: mirrored at random and cropped from a padded frame
     dropout: float | None = None  #: of every dropout of the classifier; None: its own rates
-
-    def __post_init__(self) -> None:
-        _dropout("dropout", self.dropout)
-        for name in ("learning_rate", "head_learning_rate"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigurationError(f"{name} is {value}; it must be above 0")
-        if not 0 <= self.label_smoothing < 1:
-            raise ConfigurationError(
-                f"label_smoothing is {self.label_smoothing}; it is a share, 0 to below 1"
-            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,19 +102,6 @@ class ExplainerPlan:
     loss: ExplanationLoss = "scaled"
     fit: FitPlan = field(default_factory=lambda: FitPlan(epochs=10))  #: of a separate training
 
-    def __post_init__(self) -> None:
-        """Refuse a wrong plan before anything is computed."""
-        _dropout("explainer.dropout", self.dropout)
-        for name in ("weight", "learning_rate"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(
-                    f"explainer.{name} is {getattr(self, name)}; it must be above 0"
-                )
-        for name in ("classes", "width", "depth"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"explainer.{name} is {value}; it must be at least 1")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingPlan:
@@ -165,12 +124,8 @@ class TrainingPlan:
     seed: int = 0  #: of a fresh head and of the share that is held out
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share < 1:
-            raise ConfigurationError(
-                f"the share for validation is {self.share}; it is a share, 0 to below 1"
-            )
-        wanted = self.explainer
-        if self.fit is None and (wanted is None or wanted.mode == "joint" or self.classes):
+        alone = self.explainer is not None and self.explainer.mode == "separate"
+        if self.fit is None and (not alone or self.classes):
             raise ConfigurationError(
                 "with 0 epochs the classifier stays as it is: only an explainer of mode "
                 "'separate' can be trained then, and it gets no other classes"
@@ -192,9 +147,8 @@ class Trained:
     validation_examples: int
     failures: tuple[ItemFailure, ...]  #: items that could not be used
     explainer: Path | None = None  #: its file
-    agreement: TeacherAgreement | None = (
-        None  #: of the explainer with its teacher, on items held out
-    )
+    #: of the explainer with its teacher, on items held out
+    agreement: TeacherAgreement | None = None
 
 
 class FitObserver:
@@ -223,13 +177,3 @@ def digest_of(*parts: Any) -> str:
 def seed_of(seed: int, kind: str, number: int) -> int:
     """A seed of 63 bits for one step or epoch."""
     return keyed_number(kind, seed, number, algorithm="sha256", separator=" ") >> 1
-
-
-def _dropout(name: str, value: float | None) -> None:
-    if value is not None and not 0 <= value < 1:
-        raise ConfigurationError(f"{name} is {value}; it is a share, 0 to below 1")
-
-
-def _at_least(name: str, value: int, least: int) -> None:
-    if value < least:
-        raise ConfigurationError(f"{name} is {value}; it must be at least {least}")
