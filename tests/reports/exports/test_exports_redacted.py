@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import openpyxl
 import pyarrow.parquet as pq
 import pytest
 from evaluation_samples import plan_of, scores, stored
@@ -54,6 +55,9 @@ def everything(folder: Path) -> Mapping[str, str]:
         if path.suffix == ".parquet":
             about = pq.read_schema(path).metadata
             found[path.name] = repr(pq.read_table(path).to_pylist()) + repr(about)
+        elif path.suffix == ".xlsx":
+            book = openpyxl.load_workbook(path)
+            found[path.name] = repr([list(sheet.iter_rows(values_only=True)) for sheet in book])
         else:
             found[path.name] = path.read_text(encoding="utf-8")
     return found

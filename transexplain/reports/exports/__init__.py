@@ -3,7 +3,7 @@
 from transexplain.registry import Registry
 
 #: formats of data: each takes the store, the run and the path to write to
-FILES = ("parquet", "jsonl", "csv")
+FILES = ("parquet", "jsonl", "csv", "xlsx")
 #: sent to a tracker, whose answer is a line of text
 TRACKERS = ("mlflow", "wandb")
 #: trackers and the others, which are texts: each takes the store and the run and gives a string
@@ -13,6 +13,7 @@ EXPORTS = Registry(
         "parquet": "transexplain.reports.exports.attribution_export:write_parquet",
         "jsonl": "transexplain.reports.exports.attribution_export:write_jsonl",
         "csv": "transexplain.reports.exports.csv_tables:write",
+        "xlsx": "transexplain.reports.exports.workbook:write",
         "schema": "transexplain.reports.exports.text_exports:render",
         "markdown": "transexplain.reports.exports.markdown:export",
         "model-card": "transexplain.extras.filings.model_card:export",

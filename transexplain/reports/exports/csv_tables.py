@@ -152,20 +152,32 @@ def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None =
     ConfigurationError: the run is not over, or `path` holds something or cannot be written.
     """
     check_over(run, "CSV")
-    stored = iter(()) if redaction else _stored(db, run)
     with new_folder(path) as folder:
-        for table in chain(stored, _found(db, run, redaction)):
-            _write_table(table, folder / f"{table.name}.csv")
-        meanings = [row for row in _meanings() if (folder / f"{row[0]}.csv").exists()]
-        _write_table(
-            Table(name="columns", columns=_DICTIONARY, rows=meanings), folder / "columns.csv"
-        )
+        for table in tables_for(db, run, redaction):
+            with (folder / f"{table.name}.csv").open("w", encoding="utf-8", newline="") as file:
+                write_csv(file, table.columns, table.rows)
 
 
-def _meanings() -> Iterator[tuple[str, str, str]]:
-    """File, column and meaning, of files whose columns are those of a table of SQL."""
-    for name, table in _OF_SQL.items():
-        yield from ((name, column, about) for column, about in _described(table).items())
+def tables_for(db: Database, run: AuditRun, redaction: Redaction | None) -> Iterator[Table]:
+    """Every table of a run that has a row, and last a dictionary of their columns.
+
+    Redacted, those are left out that have a row for each item.
+    """
+    names = []
+    stored = iter(()) if redaction else _stored(db, run)
+    for table in chain(stored, _found(db, run, redaction)):
+        rows = iter(table.rows)
+        for first in rows:
+            names.append(table.name)
+            yield replace(table, rows=chain([first], rows))
+    meanings = [
+        (name, column, about)
+        for name, table_of_sql in _OF_SQL.items()
+        if name in names
+        for column, about in _described(table_of_sql).items()
+    ]
+    if meanings:
+        yield Table(name="columns", columns=_DICTIONARY, rows=meanings)
 
 
 _DICTIONARY: Columns[tuple[str, str, str]] = (
@@ -240,11 +252,3 @@ def _logit(title: str, place: int) -> Column[ItemOutcome]:
     return Column(
         title, lambda outcome: outcome.logits[place] if place < len(outcome.logits) else None
     )
-
-
-def _write_table(table: Table, path: Path) -> None:
-    """A file, unless the table has no row."""
-    rows = iter(table.rows)
-    for first in rows:
-        with path.open("w", encoding="utf-8", newline="") as file:
-            write_csv(file, table.columns, chain([first], rows))

@@ -74,7 +74,16 @@ def write_text(path: AnyPath, text: str) -> None:
 
 
 #: made of findings: redacted as a report is
-_OF_FINDINGS = ("csv", "markdown", "model-card", "annex-iv", "local-law-144", "mlflow", "wandb")
+_OF_FINDINGS = (
+    "csv",
+    "xlsx",
+    "markdown",
+    "model-card",
+    "annex-iv",
+    "local-law-144",
+    "mlflow",
+    "wandb",
+)
 #: a row for each attribution: redaction keeps the row and removes the content
 _OF_ITEMS = ("parquet", "jsonl")
 
@@ -116,7 +125,7 @@ def redaction_of(run: AuditRun, form: str, redact: bool, min_count: int | None) 
         return None
     if form not in (*_OF_FINDINGS, *_OF_ITEMS):
         raise ConfigurationError(f"{form} holds nothing of the data; leave out --redact")
-    if form == "csv" and run.plan.task == "evaluation":
+    if form in ("csv", "xlsx") and run.plan.task == "evaluation":
         raise ConfigurationError(
             f"run {run.id} is an evaluation, whose tables have a row per item: nothing would be "
             f"left of them. `transexplain report {run.id}` writes means over items, without texts"
