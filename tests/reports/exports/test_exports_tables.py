@@ -62,8 +62,9 @@ def test_the_tables_hold_the_numbers_of_the_summary(db: Database, tmp_path: Path
         "mention_prediction",
     ]
     described = {(row["file"], row["column"]): row["meaning"] for row in found["columns"]}
-    for name in ("verdicts", "measures", "groups", "outcomes"):
+    for name in ("verdicts", "measures", "groups", "outcomes", "failures", "words"):
         assert all(described[name, column] for column in found[name][0])
+    assert described["predictions", "prediction"] and described["entities", "mean"]
     assert {row["kind"] for row in found["failures"]} == {"empty-text", "null"}
     assert {row["entity"] for row in found["entities"]} == {*ANNS, *BOBS}
     assert float(found["entities"][0]["mean"]) == pytest.approx(0.5, abs=1e-3)
@@ -76,7 +77,7 @@ def test_the_tables_hold_the_numbers_of_the_summary(db: Database, tmp_path: Path
 
 def test_what_a_run_has_not_has_no_file(db: Database, tmp_path: Path) -> None:
     run_id = stored_run(db, [explained_text(0, "good", None)])
-    assert set(tables(db, run_id, tmp_path / "out")) == {"predictions", "words"}
+    assert set(tables(db, run_id, tmp_path / "out")) == {"predictions", "words", "columns"}
 
 
 def test_an_evaluation_has_its_scores(db: Database, tmp_path: Path) -> None:

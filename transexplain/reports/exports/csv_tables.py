@@ -62,6 +62,28 @@ _OF_SQL = {
 }
 
 
+#: file of a table -> the table of SQL that describes its columns, as far as it has them
+_MEANT = _OF_SQL | {
+    "predictions": "item",
+    "failures": "failure",
+    "mentions": "mention",
+    "metrics": "score",
+    "entities": "entity_result",
+    "words": "class_word",
+}
+#: titles of columns, and what they are called in SQL
+_IN_SQL = {
+    "id": "item_id",
+    "prediction": "predicted",
+    "positions": "length",
+    "start": "start_at",
+    "end": "end_at",
+    "share": "magnitude_share",
+    "rank": "item_rank",
+    "message": "error",
+}
+
+
 def _group_tables(groups: Groups | None) -> Iterator[Table]:
     if groups is None:
         return
@@ -80,9 +102,10 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
 
 def _described(table: str) -> dict[str, str]:
     """The columns of a table of SQL that an export has, and what they hold."""
+    known = metadata.tables.get(table)
     return {
         column.name: str(column.comment)
-        for column in metadata.tables[table].c
+        for column in (() if known is None else known.c)
         if column.name not in ("run_id", "ordinal")
     }
 
@@ -163,19 +186,18 @@ def tables_for(db: Database, run: AuditRun, redaction: Redaction | None) -> Iter
 
     Redacted, those are left out that have a row for each item.
     """
-    names = []
+    meanings: list[tuple[str, str, str]] = []
     stored = iter(()) if redaction else _stored(db, run)
     for table in chain(stored, _found(db, run, redaction)):
         rows = iter(table.rows)
         for first in rows:
-            names.append(table.name)
+            about = _described(_MEANT.get(table.name, ""))
+            titles = [column.title for column in table.columns]
+            known = (
+                (title, about.get(title) or about.get(_IN_SQL.get(title, ""))) for title in titles
+            )
+            meanings += [(table.name, title, meaning) for title, meaning in known if meaning]
             yield replace(table, rows=chain([first], rows))
-    meanings = [
-        (name, column, about)
-        for name, table_of_sql in _OF_SQL.items()
-        if name in names
-        for column, about in _described(table_of_sql).items()
-    ]
     if meanings:
         yield Table(name="columns", columns=_DICTIONARY, rows=meanings)
 
