@@ -17,29 +17,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from transexplain.engine import operator_parts
+from transexplain.engine.gradient_functions import Multiplied, writable
 from transexplain.engine.layer_rules import batch_scale
 from transexplain.engine.operator_call import Call, carried
 from transexplain.engine.operators import operator_of
 from transexplain.engine.rescale_mode import RescaleMode, pair, reference_of
 
 Value = Callable[[], Tensor]
-
-
-class Multiplied(Function):
-    """An elementwise value with a multiplier for its backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Value, multiplier: Tensor) -> Tensor:
-        """`value()` and `multiplier`, both of the shape of x."""
-        ctx.save_for_backward(multiplier)
-        ctx.dtype = x.dtype
-        return _own(value())
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Gradient times multiplier."""
-        (multiplier,) = ctx.saved_tensors
-        return (gradients[0] * multiplier).to(ctx.dtype), None, None
 
 
 class Instead(Function):
@@ -49,7 +33,7 @@ class Instead(Function):
     def forward(ctx: Any, graph: Tensor, value: Value) -> Tensor:
         """`value()`, of the shape of `graph`."""
         ctx.dtype = graph.dtype
-        return _own(value())
+        return writable(value())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -99,7 +83,7 @@ class SoftmaxMultiplier(Function):
         share = torch.where(total == 0, 0, mean / total)  # a row that sees nothing
         ctx.save_for_backward(mean, share)
         ctx.rest = (dim, log, x.dtype)
-        return _own(value())
+        return writable(value())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -140,11 +124,6 @@ class Winner(Function):
         difference = (x - x_other).detach()
         out = torch.where(difference == 0, 0, taken / difference)
         return out.to(ctx.dtype), None, None
-
-
-def _own(value: Tensor) -> Tensor:
-    """A tensor that a model may write into."""
-    return value.clone() if value._is_view() else value
 
 
 def _centred(values: Tensor) -> Tensor:

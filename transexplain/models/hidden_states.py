@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.models.calling import eval_mode
-from transexplain.models.input_layer import sequence_of
+from transexplain.models.input_layer import Taps, sequence_of
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
 
@@ -132,18 +132,8 @@ def named(layer: int) -> str:
     return "the embeddings" if layer == EMBEDDINGS else f"layer {layer}"
 
 
-class ForwardTaps(Protocol):
-    """What a forward pass calls at its input layer."""
-
-    def input_layer(self, tensor: Tensor) -> Tensor:
-        """Take the tensor at the input layer; returns what replaces it."""
-
-    def encoder_begins(self) -> None:
-        """Called where the encoder begins."""
-
-
 #: runs a forward pass with taps of its own, and returns its logits
-Runner = Callable[[Callable[[ForwardTaps], Tensor]], Tensor]
+Runner = Callable[[Callable[[Taps], Tensor]], Tensor]
 
 
 def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> Layers:
@@ -155,7 +145,7 @@ def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> L
     """
     hooks = _LayerHooks()
 
-    def forward(taps: ForwardTaps) -> Tensor:
+    def forward(taps: Taps) -> Tensor:
         hooks.taps = taps
         return _run(model, batch, hooks)
 
@@ -227,7 +217,7 @@ class _LayerHooks:
         self.width: tuple[int, ...] = ()
         self.inputs = torch.empty(0)
         self.replace = replace  #: number of a call, and what it gives instead
-        self.taps: ForwardTaps | None = None  #: of who runs the pass
+        self.taps: Taps | None = None  #: of who runs the pass
         self.thread = threading.get_ident()
 
     def input_layer(self, tensor: Tensor) -> Tensor:

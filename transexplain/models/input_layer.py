@@ -4,7 +4,7 @@ families.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeGuard
 
@@ -286,13 +286,17 @@ def input_of(
     at: str = "encoder",
 ) -> Tensor:
     """The tensor at the input layer `at` for `inputs`; EngineError where it is never reached."""
+    with torch.no_grad():
+        return _reached(module, caller, sites, inputs, at).kept
+
+
+def _reached(
+    module: nn.Module, caller: Caller, sites: Sites, inputs: dict[str, Tensor], at: str
+) -> _Stop:
     taps = _Stop()
-    try:
-        with torch.no_grad():
-            tapped(module, caller, sites, inputs, at=at, taps=taps)
-    except _ReachedError:
-        pass
-    return taps.kept
+    with suppress(_ReachedError):
+        tapped(module, caller, sites, inputs, at=at, taps=taps)
+    return taps
 
 
 def is_inside_function(
@@ -302,13 +306,8 @@ def is_inside_function(
 
     Nothing can be measured there: what such a function gives would depend on no input.
     """
-    taps = _Stop()
-    try:
-        with torch.enable_grad():
-            tapped(module, caller, sites, inputs, at="encoder", taps=taps)
-    except _ReachedError:
-        pass
-    return not taps.gradients
+    with torch.enable_grad():
+        return not _reached(module, caller, sites, inputs, "encoder").gradients
 
 
 def probing_pictures(

@@ -169,7 +169,7 @@ def _files(where: str, *, given: bool) -> tuple[Path, ...]:
     if folder.is_dir():
         return weight_files(folder)
     if fetchable(where) and (given or "/" in where):
-        return weight_files(fetch(where, remedy=_REMEDY).folder)
+        return weight_files(fetch(where, remedy=_REMEDY)[0])
     what = "is no directory, .safetensors file or hub id" if given else "was not read from files"
     raise ConfigurationError(f"no language-model head: {where} {what}; {_REMEDY}")
 
