@@ -1,7 +1,8 @@
 """The pretrained language-model head of an encoder: from hidden vectors to the vocabulary."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +22,21 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LMHead:
-    """The head of a masked language model, applied to the output of its encoder."""
+#: logits (B, T, V) over the vocabulary for hidden vectors (B, T, D) of the encoder
+LMHead = Callable[[Tensor], Tensor]
 
-    module: nn.Module  #: the language model around a stand-in for its encoder
 
-    @torch.no_grad()
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """Logits (B, T, V) over the vocabulary for hidden vectors (B, T, D) of the encoder."""
-        try:
-            logits: Tensor = self.module(inputs_embeds=hidden).logits
-        except (AttributeError, TypeError) as error:  # it requests another output of its encoder
-            raise ConfigurationError(
-                f"{type(self.module).__name__} reads more than the hidden vectors of its encoder "
-                f"({error}); choose a method that needs no head"
-            ) from error
-        return logits
+@torch.no_grad()
+def _decoded(module: nn.Module, hidden: Tensor) -> Tensor:
+    """As `LMHead`, by the language model around a stand-in for its encoder."""
+    try:
+        logits: Tensor = module(inputs_embeds=hidden).logits
+    except (AttributeError, TypeError) as error:  # it requests another output of its encoder
+        raise ConfigurationError(
+            f"{type(module).__name__} reads more than the hidden vectors of its encoder "
+            f"({error}); choose a method that needs no head"
+        ) from error
+    return logits
 
 
 class _StandIn(nn.Module):
@@ -158,7 +157,7 @@ def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
         for name, value in weights.items()
     }
     skeleton.module.load_state_dict(ready, assign=True)
-    return LMHead(skeleton.module.requires_grad_(False))
+    return partial(_decoded, skeleton.module.requires_grad_(False))
 
 
 def _files(where: str, *, given: bool) -> tuple[Path, ...]:
