@@ -19,6 +19,7 @@ from torch import Tensor
 
 from transexplain.engine.needed_work import with_value_gradients, without_zero_columns
 from transexplain.engine.read_rows import with_read_rows
+from transexplain.engine.replay import TracedStep
 from transexplain.engine.traced import ONE_AT_A_TIME, Part, Traced
 
 #: of Inductor. In bfloat16 its patterns made products of mixed types (torch 2.11)
@@ -38,16 +39,22 @@ class Replay:
     examples: Sequence[Tensor]  #: inputs of its shapes
     plain: Traced | None  #: as it was traced, until it is on its way to be compiled
     warn: Callable[[str], None]  #: receives why it was not compiled
+    step: TracedStep | None = None  #: what the outputs are, of a step
     #: set by the thread that compiles, until `use_compiled` takes the fastest
     _compiled: Sequence[Traced] | None = None
 
     @classmethod
     def of(
-        cls, traced: Traced, examples: Sequence[Tensor], warn: Callable[[str], None]
+        cls,
+        traced: Traced | TracedStep,
+        examples: Sequence[Tensor],
+        warn: Callable[[str], None],
     ) -> "Replay":
         """On a card captured."""
+        step = traced if isinstance(traced, TracedStep) else None
+        plain = traced.traced if isinstance(traced, TracedStep) else traced
         own = [example.clone() for example in examples]
-        return cls(on_device(traced, own), own, traced, warn)
+        return cls(on_device(plain, own), own, plain, warn, step)
 
     def compile(self) -> None:
         """Begin to compile, once, while replays go on; where that fails they stay as they are."""

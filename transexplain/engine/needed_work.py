@@ -44,8 +44,15 @@ def without_zero_columns(traced: Traced) -> Traced:
     graph, copies = _copied(second)
     for node in second.graph.find_nodes(op="call_function", target=_ATEN.mm.default):
         columns = _columns(node.args[0])
-        if columns is not None:
-            _narrow(graph, copies[node], *columns)
+        if columns is None:
+            continue
+        product, (first, last) = copies[node], columns
+        gradient, weight = product.args
+        with graph.inserting_before(product):
+            product.args = (
+                graph.call_function(_ATEN.slice.Tensor, (gradient, 1, first, last)),
+                graph.call_function(_ATEN.slice.Tensor, (weight, 0, first, last)),
+            )
     return replace(traced, second=module_of(second, graph))
 
 
@@ -63,7 +70,15 @@ def _columns(gradient: Any) -> tuple[int, int] | None:
     parts = node.args[0]
     if not any(map(_is_zeros, parts)):
         return None
-    marks = [_marked(part, not _is_zeros(part)) for part in parts]
+    marks = [
+        torch.full(
+            part.meta["tensor_meta"].shape,
+            not _is_zeros(part),
+            dtype=torch.bool,
+            device=part.meta["val"].device,
+        )
+        for part in parts
+    ]
     rows = node.target(marks, *node.args[1:], **node.kwargs)
     for view in reversed(moved):
         rows = view.target(rows, *view.args[1:], **view.kwargs)
@@ -78,19 +93,6 @@ def _is_zeros(node: Node) -> bool:
     needed = behind([node])
     kinds = {getattr(user.target, "overloadpacket", None) for user in needed}
     return all(map(is_constant, needed)) and kinds <= _ZEROS | _MOVING | {_ATEN.expand}
-
-
-def _marked(node: Node, mark: bool) -> Tensor:
-    meta = node.meta["tensor_meta"]
-    return torch.full(meta.shape, mark, dtype=torch.bool, device=node.meta["val"].device)
-
-
-def _narrow(graph: Graph, product: Node, first: int, last: int) -> None:
-    gradient, weight = product.args
-    with graph.inserting_before(product):
-        columns = graph.call_function(_ATEN.slice.Tensor, (gradient, 1, first, last))
-        rows = graph.call_function(_ATEN.slice.Tensor, (weight, 0, first, last))
-    product.args = (columns, rows)
 
 
 #: of these the exchanged kernel is faster; of others the fused one is
@@ -201,16 +203,8 @@ def value_gradient(
 
 
 @value_gradient.register_fake
-def _like_values(
-    query: Tensor,
-    key: Tensor,
-    gradient: Tensor,
-    logsumexp: Tensor,
-    mask: Tensor | None,
-    causal: bool,
-    scale: float | None,
-    strides: list[int],
-) -> Tensor:
+def _like_values(_query: Tensor, key: Tensor, gradient: Tensor, *others: Any) -> Tensor:
+    *_, strides = others
     shape = (*key.shape[:-1], gradient.shape[-1])
     return torch.empty_strided(shape, strides, dtype=gradient.dtype, device=gradient.device)
 

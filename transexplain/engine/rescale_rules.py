@@ -10,6 +10,7 @@ spelled, thereby gets the one quotient that there is.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -220,21 +221,13 @@ def extremum(mode: RescaleMode, call: Call, other: Call) -> Any:
     largest = "max" in call.name
     second = call.argument(1, "other", None)
     if isinstance(second, Tensor) and call.name not in ("amax", "amin"):
-        return mode.again(_larger if largest else _smaller, call)
+        return mode.again(partial(_chosen, torch.amax if largest else torch.amin), call)
     return winner(call, other, largest=largest)
 
 
-def _larger(input: Tensor, other: Tensor) -> Tensor:
-    return _side_by_side(input, other).amax(dim=0)
-
-
-def _smaller(input: Tensor, other: Tensor) -> Tensor:
-    return _side_by_side(input, other).amin(dim=0)
-
-
-def _side_by_side(input: Tensor, other: Tensor) -> Tensor:
+def _chosen(choose: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(input.shape, other.shape)  # type: ignore[no-untyped-call]
-    return torch.stack([input.expand(shape), other.expand(shape)])
+    return choose(torch.stack([input.expand(shape), other.expand(shape)]), dim=0)
 
 
 def winner(call: Call, other: Call, *, largest: bool) -> Any:

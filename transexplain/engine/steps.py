@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from transexplain.engine.replay import Passes, Step, TensorFunction, TracedStep, positions_of
+from transexplain.engine.replay import Passes, Step, TensorFunction, positions_of
 from transexplain.engine.traced import ONE_AT_A_TIME, Begun
 from transexplain.settings import StepPolicy
 
@@ -46,26 +46,8 @@ class _History:
     replayed: float = 0.0  #: seconds of replays
     fastest: dict[str, float] = field(default_factory=dict)  #: seconds, eager and replayed
     replays: int = 0
-    traces: list["_Trace"] = field(default_factory=list)
+    traces: list["Replay"] = field(default_factory=list)
     refused: str = ""  #: why it stays eager
-
-
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    """A trace of a step or of a function."""
-
-    replay: "Replay"
-    step: TracedStep | None = None  #: what the outputs are, of a step
-
-    @classmethod
-    def of(cls, work: "Step | TensorFunction", warn: Callable[[str], None]) -> "_Trace":
-        """Traced now."""
-        from transexplain.engine.compiled import Replay
-
-        made = work.traced()
-        step = made if isinstance(made, TracedStep) else None
-        plain = made.traced if isinstance(made, TracedStep) else made
-        return cls(Replay.of(plain, work.examples, warn), step)
 
 
 class Steps:
@@ -98,7 +80,7 @@ class Steps:
             if trace is None or trace.step is None:
                 yield step.eager()
             else:
-                current = replace(trace.step, traced=trace.replay.traced)
+                current = replace(trace.step, traced=trace.traced)
                 yield current.replayed(filled.inputs, step.shape[0])
 
     @contextmanager
@@ -109,7 +91,7 @@ class Steps:
         """
         with self._run_of(work) as run:
             trace = run.trace()
-            yield None if trace is None else trace.replay.traced.begin(*work.given)
+            yield None if trace is None else trace.traced.begin(*work.given)
 
     def called(self, work: TensorFunction) -> list[Tensor]:
         """Return what the function gives, replayed where that is ready."""
@@ -201,34 +183,36 @@ class _StepRun:
     found: _History | None  #: None: it runs eagerly
     kind: str = "eager"
 
-    def trace(self) -> _Trace | None:
+    def trace(self) -> "Replay | None":
         """Return what applies to these inputs; None where eager code has to run."""
         if self.found is None:
             return None
         made = self._fitting(self.found) or self._made(self.found)
-        self.kind = "eager" if made is None else made.replay.traced.kind
+        self.kind = "eager" if made is None else made.traced.kind
         self.steps._ran.add(self.kind)
         return made
 
-    def _fitting(self, history: _History) -> _Trace | None:
+    def _fitting(self, history: _History) -> "Replay | None":
         device = self.work.device.type
         for trace in history.traces:
             if device in self.steps.compiling and history.replayed >= self.steps.earned[device]:
-                trace.replay.compile()
-            trace.replay.use_compiled()
-            if trace.replay.traced.applies(*self.work.given):
+                trace.compile()
+            trace.use_compiled()
+            if trace.traced.applies(*self.work.given):
                 return trace
         return None
 
-    def _made(self, history: _History) -> _Trace | None:
+    def _made(self, history: _History) -> "Replay | None":
         device = self.work.device.type
         soon = history.eager < self.steps.earned[device]
         if history.refused or soon or len(history.traces) == _TRACES:
             return None
         if not ONE_AT_A_TIME.acquire(blocking=False):
             return None  # a thread compiles: later
+        from transexplain.engine.compiled import Replay
+
         try:
-            trace = _Trace.of(self.work, self.steps.warn)
+            trace = Replay.of(self.work.traced(), self.work.examples, self.steps.warn)
         except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
             history.refused = f"{type(error).__name__}: {error}"
             self.steps.warn(f"explained eagerly, for a step could not be traced: {history.refused}")

@@ -243,11 +243,11 @@ def check_keys(
 ) -> None:
     """Raise ModelLoadError unless all three lists of weight names are empty."""
     faults = [
-        f"{what}: {_some(sorted(names))}"
+        f"{what}: {', '.join(names[:8])}" + (f" and {len(names) - 8} more" if names[8:] else "")
         for what, names in (
-            ("missing, so they would be random", missing),
-            ("not of this model", unexpected),
-            ("of another shape", wrong),
+            ("missing, so they would be random", sorted(missing)),
+            ("not of this model", sorted(unexpected)),
+            ("of another shape", sorted(wrong)),
         )
         if names
     ]
@@ -256,10 +256,6 @@ def check_keys(
             f"the weights of {where} do not fit its configuration ({'; '.join(faults)}); "
             "audit a fine-tuned classifier, saved whole"
         )
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def digests_of_folder(folder: Path, weights: Iterable[Path]) -> tuple[str, tuple[SourceFile, ...]]:

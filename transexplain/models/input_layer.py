@@ -236,10 +236,6 @@ def sequence_of(tensor: Tensor, layout: Layout) -> Tensor:
     return _REARRANGED[layout][0](tensor)
 
 
-def _channels_first_back(sequence: Tensor, like: Tensor) -> Tensor:
-    return sequence.transpose(1, 2).reshape(like.shape)
-
-
 #: layout of the block's input -> (to (B, T, D), back to the shape of the original)
 _REARRANGED: dict[Layout, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
     "sequence": (lambda tensor: tensor, lambda sequence, _like: sequence),
@@ -251,7 +247,10 @@ _REARRANGED: dict[Layout, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Te
         lambda tensor: tensor.flatten(1, 2),
         lambda sequence, like: sequence.reshape(like.shape),
     ),
-    "channels_first": (lambda tensor: tensor.flatten(2).transpose(1, 2), _channels_first_back),
+    "channels_first": (
+        lambda tensor: tensor.flatten(2).transpose(1, 2),
+        lambda sequence, like: sequence.transpose(1, 2).reshape(like.shape),
+    ),
 }
 
 
