@@ -198,8 +198,6 @@ class Chooser(nn.Module):
             return scores * 2.0
         if self.way == "list" and x.round()[:, 0].tolist() == [1.0, 1.0]:
             return scores * 3.0
-        if self.way == "shape":
-            return torch.stack([row[row > row.mean()].sum() * torch.ones(3) for row in scores])
         return scores
 
 
@@ -236,16 +234,6 @@ class _Fixed(nn.Module):
         scores: Tensor = self.module.read(carrier)  # type: ignore[operator, union-attr]
         plain: Tensor = self.module(self.x)
         return scores * (plain.detach() / self.module.read(self.x).detach())  # type: ignore[operator, union-attr]
-
-
-def test_shapes_that_computed_numbers_decide_are_refused() -> None:
-    module = Chooser("shape").eval()
-
-    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
-        return [module(x) * seed]
-
-    with pytest.raises(UntraceableError, match="how large a tensor is depends on numbers"):
-        traced(function, [torch.randn(2, 4).double(), torch.ones(2, 3).double()])
 
 
 def test_what_is_written_in_place_in_the_second_part_is_copied() -> None:
