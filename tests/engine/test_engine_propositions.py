@@ -53,6 +53,16 @@ def test_gradient_x_input_breaks_in_attention_by_twice_the_covariance() -> None:
         assert ledger.rules_by_kind["attention"] == pytest.approx(-expected, rel=1e-12)
 
 
+def test_the_rule_for_attention_heads_conserves_and_gives_queries_nothing() -> None:
+    """Ali et al. 2022, section 4."""
+    h = inputs(3, 2 * T, D)
+    passes = run(attention_head, h, "lrp-ah")
+    seed = inputs(*passes.logits.shape, seed=8)
+    relevance = passes.relevance(seed)
+    assert torch.all(relevance[:, T:] == 0)
+    torch.testing.assert_close(relevance.sum((1, 2)), (passes.logits * seed).sum(1))
+
+
 @pytest.mark.parametrize("epsilon", [1e-12, 0.3, 20.0])
 def test_gradient_x_input_keeps_the_share_of_epsilon_in_a_norm(epsilon: float) -> None:
     """Ali et al. 2022, Proposition 3.2 (Eq. 9) and Eq. 14: 1 - Var / (epsilon + Var) is left."""
@@ -87,6 +97,22 @@ def test_a_sum_of_two_signals_conserves_and_may_explode() -> None:
     parts = bounded[0].sum(-1)
     assert float(parts.sum()) == pytest.approx(2.0, rel=1e-9)
     assert torch.all((parts >= 0) & (parts <= 2.0))
+
+
+def test_both_factors_of_a_product_would_take_all_that_arrived() -> None:
+    """Chefer et al. 2021, Lemma 1 (ii): 2 R by Eq. 6; the normalised rule halves, so R is kept."""
+    x = inputs(2, 18)
+    product = lambda h: h[:, :6].view(-1, 2, 3) @ h[:, 6:].view(-1, 3, 4)  # noqa: E731
+    found, seed = arrives(product, x, rules())
+    for index, row in enumerate(x):
+        u, v = row[:6].view(2, 3), row[6:].view(3, 4)
+        ratio = seed[index].view(2, 4) / (u @ v)
+        of_u, of_v = u * (ratio @ v.T), v * (u.T @ ratio)  # Eq. 6
+        whole = float(seed[index].sum())
+        assert float(of_u.sum()) == pytest.approx(whole) == pytest.approx(float(of_v.sum()))
+        expected = torch.cat([of_u.flatten(), of_v.flatten()]) / 2
+        torch.testing.assert_close(found[index], expected)
+        assert float(found[index].sum()) == pytest.approx(whole)
 
 
 def test_relevance_survives_where_the_gradient_vanishes() -> None:

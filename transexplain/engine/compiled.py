@@ -1,6 +1,6 @@
 """A traced function compiled by Inductor and, on a CUDA device, captured as graphs.
 
-What no relevance needs is left out before (`needed_work`, `read_rows`).
+What no relevance needs is left out before (`needed_work`).
 What is compiled gives the numbers of the trace but for rounding: Inductor computes several
 operators in one kernel and does not round in between. A captured graph launches all kernels at
 once, from and into memory that stays its own.
@@ -17,8 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine.needed_work import with_value_gradients, without_zero_columns
-from transexplain.engine.read_rows import with_read_rows
+from transexplain.engine.needed_work import (
+    with_read_rows,
+    with_value_gradients,
+    without_zero_columns,
+)
 from transexplain.engine.replay import TracedStep
 from transexplain.engine.traced import ONE_AT_A_TIME, Part, Traced
 
