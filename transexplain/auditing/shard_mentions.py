@@ -37,16 +37,12 @@ from transexplain.types.tokens import NO_WORD, Overlaps, Tokens
 
 
 def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:
-    """For each mention the share of the item's other words with a smaller |relevance|.
+    """For each mention of an attribution the share of the item's other words with a smaller |relevance|.
 
     Ties count half (a mid-rank percentile): 0.5 means "as relevant as any word", 1 "more than
     every other". A mention is one word however many it has; the words that it covers are no
     others. Punctuation is a word, as in `Attribution.words`. None where there is no other word
     (the mention is the whole item), and in pictures, whose regions and patches differ in size.
-
-    Args:
-        attribution: relevance (T,) or (rows, cols), in its unit.
-        mentions: of this attribution.
     """
     if isinstance(attribution.features, PatchGrid):
         return [None] * len(mentions)

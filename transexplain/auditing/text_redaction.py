@@ -329,16 +329,10 @@ def without_texts(
     marked: Collection[str],
     rename: Rename,
 ) -> dict[str, Any]:
-    """The aggregate with the words of the attributions as they will be stored.
+    """The aggregate of real texts with the words of attributions (and outcomes) as they are stored.
 
-    What is added up from the stored rows is then what is stored, as `verify` asks.
-
-    Args:
-        aggregate: of the real texts.
-        outcomes: as they will be stored.
-        attributions: as they will be stored.
-        marked: groups whose entities' names come from the data.
-        rename: what becomes of such a name.
+    What is added up from the stored rows is then what is stored, as `verify` asks. Entities of
+    the groups `marked` are named by the data, and renamed.
     """
     counted = ShardAggregate()
     texts = [row for row in attributions if not isinstance(row.features, PatchGrid)]

@@ -131,8 +131,18 @@ def _check(wanted: Sequence[Tensor], given: Sequence[Tensor]) -> None:
 
 
 def on_device(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
-    """As CUDA graphs on a card; on another device as it is."""
-    return captured(traced, inputs) if inputs[0].device.type == "cuda" else traced
+    """As two CUDA graphs on a card, where a call writes over what the call before gave.
+
+    On another device as it is.
+    """
+    if inputs[0].device.type != "cuda":
+        return traced
+    *others, last = [tensor.clone() for tensor in inputs]
+    first = _Captured(traced.first, others)
+    if not traced.late:
+        return replace(traced, first=first)
+    needed = first.outputs[len(traced.early) :]
+    return replace(traced, first=first, second=_Captured(traced.second, [*needed, last]))
 
 
 def lean(traced: Traced) -> Traced:
@@ -151,12 +161,8 @@ def compiled(
 
     Compiled kernels are kept on disk, in the folder that `TORCHINDUCTOR_CACHE_DIR` names.
 
-    Args:
-        traced: what `engine.traced.traced` gave.
-        inputs: as it was traced with, the last one included.
-        reduced: takes out what need not be computed.
-
-    Raises whatever the compiler raises: there may be none, or none for this device.
+    `inputs` are as it was traced with, the last one included; `reduced` takes out what need not be
+    computed. Raises whatever the compiler raises: there may be none, or none for this device.
     """
     *first, last = inputs
     traced = reduced(traced)
@@ -180,16 +186,6 @@ def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
     with tracing(TracingContext(known)):
         function: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))
     return function
-
-
-def captured(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
-    """The same function as two CUDA graphs; each call writes over what the call before gave."""
-    *others, last = [tensor.clone() for tensor in inputs]
-    first = _Captured(traced.first, others)
-    if not traced.late:
-        return replace(traced, first=first)
-    needed = first.outputs[len(traced.early) :]
-    return replace(traced, first=first, second=_Captured(traced.second, [*needed, last]))
 
 
 class _Captured:

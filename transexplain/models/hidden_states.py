@@ -66,12 +66,8 @@ class Layers:
     def gradient(self, layer: int, seed: Tensor, *, last: bool = False) -> Tensor:
         """(B, T, D) the gradient of sum_c seed[:, c] * logit_c at what `layer` gave.
 
-        Args:
-            layer: 0..L-1, or EMBEDDINGS.
-            seed: (B, C) coefficients.
-            last: free the graph afterwards.
-
-        Raises EngineError where the logits do not depend on the layer.
+        The graph is freed where it is the `last`. Raises EngineError where the logits do not depend
+        on the layer.
         """
         output = self.inputs if layer == EMBEDDINGS else self._output(layer)
         gradients = torch.autograd.grad(
@@ -307,15 +303,10 @@ def read_states(
 ) -> States:
     """One forward pass that keeps the hidden states of `layers`.
 
-    Args:
-        model: one with a repeated list of layers.
-        batch: B items.
-        layers: 0 is the input of the first layer (the input layer `encoder`), l the output of layer
-            l.
-        training: run the module as it is, in train mode; else in eval mode.
-
-    The graph is recorded where the caller has gradients on. Raises ConfigurationError where a
-    layer does not give one vector for each position of the first.
+    Layer 0 is the input of the first layer (the input layer `encoder`), l the output of layer l.
+    For `training` the module runs as it is, in train mode; else in eval mode. The graph is recorded
+    where the caller has gradients on. Raises ConfigurationError where a layer does not give one
+    vector for each position of the first.
     """
     hooks = _LayerHooks()
     with hooks.placed(model):
