@@ -37,7 +37,7 @@ from transexplain.types.tokens import NO_WORD, Overlaps, Tokens
 
 
 def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list[float | None]:
-    """For each mention of an attribution the share of the item's other words with a smaller |relevance|.
+    """For each mention the share of the item's other words with a smaller |relevance|.
 
     Ties count half (a mid-rank percentile): 0.5 means "as relevant as any word", 1 "more than
     every other". A mention is one word however many it has; the words that it covers are no
