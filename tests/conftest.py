@@ -177,6 +177,32 @@ def vit_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def timm_dir(tmp_path: Path) -> Path:
+    """A directory with a tiny ViT of timm in the form that a training saves."""
+    import timm
+    import torch
+    from model_folders import TIMM_ARGS, edit
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "timm"
+    folder.mkdir()
+    torch.manual_seed(0)
+    module = timm.models.vision_transformer.VisionTransformer(**TIMM_ARGS)
+    save_file(module.state_dict(), folder / "model.safetensors")
+    edit(
+        folder / "config.json",
+        architecture="timm.models.vision_transformer.VisionTransformer",
+        timm_args=TIMM_ARGS,
+        classes=["cat", "dog", "cow"],
+        mean=[0.5, 0.25, 0.5],
+        std=[0.5, 0.25, 0.25],
+        input_size=[3, 16, 16],
+        interpolation="bilinear",
+    )
+    return folder
+
+
+@pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run the command line in this process and in a folder of its own."""
     from orchestrator.cli import main

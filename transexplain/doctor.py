@@ -20,7 +20,7 @@ from transexplain.engine.census import Census, Uncovered
 from transexplain.engine.composites import Composite, composite
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.propagate import propagate
-from transexplain.engine.replay import Tracing, try_tracing
+from transexplain.engine.replay import Step, Tracing, try_tracing
 from transexplain.errors import ConfigurationError, EngineError, ItemError
 from transexplain.methods import METHODS, bound, facts_of
 from transexplain.methods.batch_explanation import BatchExplanation
@@ -275,8 +275,14 @@ class _Case:
         def run(inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
             return self.model.run(replace(self.batch, inputs=dict(inputs)), at=self.at, taps=taps)
 
-        shape, module = self.model.logits_shape(self.batch), self.model.module
-        return try_tracing(run, self.rules, self.batch.inputs, shape, module=module)
+        step = Step(
+            forward=run,
+            composite=self.rules,
+            inputs=self.batch.inputs,
+            shape=self.model.logits_shape(self.batch),
+            module=self.model.module,
+        )
+        return try_tracing(step)
 
     def timed(self) -> Timing:
         """Medians of interleaved runs; both ran before, so nothing is cold."""

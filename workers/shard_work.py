@@ -63,7 +63,7 @@ def compute(
     """The device's part of one shard; what it returns makes the result as it may be stored.
 
     `model` is what `model_for` gave; what is `prepared` has the items already. Both parts raise as
-    `explain_shard` and `guard_of`; where the plan keeps texts out of the store, errors do not tell
+    `StagedShard` and `guard_of`; where the plan keeps texts out of the store, errors do not tell
     their items.
     """
     guard, stages = (guard_of(plan), None) if prepared is None else prepared

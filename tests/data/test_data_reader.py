@@ -155,10 +155,6 @@ def test_a_stream_and_row_numbers_give_the_same_sample(seed: int) -> None:
         assert [one.index for one in found] == list(range(len(found)))
 
 
-def test_seeds_differ() -> None:
-    assert not np.array_equal(row_places(100, 3), row_places(100, 4))
-
-
 def test_a_sampled_dataset_keeps_the_rows_names(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text\n" + "".join(f"row {i}\n" for i in range(50)), encoding="utf-8")

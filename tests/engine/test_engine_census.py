@@ -38,18 +38,13 @@ def by_name(census: Census) -> dict[str, OperatorUse]:
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
-def test_a_census_changes_nothing(name: str) -> None:
+def test_a_census_changes_nothing_and_sums_to_the_ledger(name: str) -> None:
     network, x = seeded(TinyEncoder()), inputs(2, 4, 12)
     census, passes, relevance = counted(network, x, name)
     plain = propagate(lambda taps: network(taps.input_layer(x)), composite(name), 2)
     assert torch.equal(passes.logits, plain.logits)
     assert torch.equal(relevance, plain.relevance(one_hot(plain.logits, 0)))
     assert not census.uncovered
-
-
-@pytest.mark.parametrize("name", COMPOSITES)
-def test_bookings_at_operators_sum_to_the_ledger(name: str) -> None:
-    census, passes, relevance = counted(seeded(TinyEncoder()), inputs(2, 4, 12), name)
     ledgers = close(passes, relevance, one_hot(passes.logits, 0))
     for entry in ("embeddings", "biases", "rules"):
         booked = sum(getattr(use, entry) for use in census.operators)

@@ -72,22 +72,6 @@ def test_vit(name: str, given: str) -> None:
     assert all(a.ledger.embeddings != 0 for a in at_pixels)
 
 
-@pytest.mark.parametrize("name", PREFIX)
-def test_a_ragged_batch_equals_one_by_one(name: str) -> None:
-    golden = arrays("bert_tiny", "rederived_detach")
-    items = [
-        {"input_ids": golden[f"{given}.input_ids"][:length]}
-        for given, length in (("d0", 7), ("d1", 11), ("d1", 3), ("d0", 2))
-    ]
-    together = te.explain(bert(), items, method=name, target="all", batch_tokens=1000)
-    alone = [one for item in items for one in te.explain(bert(), item, method=name, target="all")]
-    assert len(together) == len(alone) == 12
-    for left, right in zip(together, alone, strict=True):
-        assert left.relevance.shape == right.relevance.shape
-        assert difference(left.relevance, right.relevance) < 1e-10
-        check_ledger(left)
-
-
 @pytest.mark.parametrize(("source", "tolerance"), [("efficient", 1e-6), ("explicit", 2e-3)])
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
 def test_attnlrp_as_lxt(given: str, source: str, tolerance: float) -> None:

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from architectures_measured import ready
-from test_engine_replay import batch_of, check_equal, check_near, step_of
 from torch import Tensor
 
 from transexplain.engine.traced import Traced, UntraceableError, traced
@@ -75,13 +73,3 @@ def test_shapes_of_computed_numbers_are_refused(numbers: str) -> None:
     given = torch.ones(4, dtype=torch.long if numbers == "weights" else torch.float32)
     with pytest.raises(UntraceableError, match="how large a tensor is depends on numbers"):
         traced(function, [given, torch.ones(4)])
-
-
-@pytest.mark.exhaustive
-def test_longformer_is_traced_for_every_mask() -> None:
-    model, even = batch_of("Longformer", 0, 1)
-    _, ragged = batch_of("Longformer", 0, 2)
-    step = step_of(model, even, "lrp")
-    check_near(step, model, even, "lrp")
-    check_equal(step, model, ragged, "lrp")  # its global attention is on the same places
-    assert ready("Longformer").model is model

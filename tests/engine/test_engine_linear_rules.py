@@ -15,7 +15,6 @@ from toy_networks import close, inputs
 
 from transexplain.engine.composites import COMPOSITES, Composite, InputRule, LinearRule
 from transexplain.engine.linear_functions import nonzero_part
-from transexplain.errors import ConfigurationError
 
 
 def weights(*shape: int) -> tuple[Tensor, Tensor]:
@@ -225,8 +224,3 @@ def test_the_generalised_gamma_has_no_singular_case() -> None:
     expected = torch.tensor([[-0.25 / below, -0.25 * -1.25 * 1.25 / below]]).double()
     torch.testing.assert_close(relevance, expected)
     assert passes.book.amplification is None
-
-
-def test_transexplains_gamma_is_refused_without_epsilon() -> None:
-    with pytest.raises(ConfigurationError, match=r"needs epsilon > 0.*cross zero"):
-        LinearRule(gamma=0.25, gamma_form="transexplain")

@@ -83,10 +83,10 @@ def test_in_place_forms_give_the_same(name: str) -> None:
             assert ledger.relative_gap < 1e-12
 
 
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("name", COMPOSITES)
-def test_multi_head_attention_is_seen_from_inside(name: str, batch_first: bool) -> None:
+@pytest.mark.parametrize(("number", "name"), list(enumerate(COMPOSITES)))
+def test_multi_head_attention_is_seen_from_inside(number: int, name: str) -> None:
     """(T, B, D) inside: the ledger of every item closes, in a batch as alone."""
+    batch_first = number % 2 == 0
     attention = seeded(nn.MultiheadAttention(8, 2, batch_first=batch_first))
     head = seeded(nn.Linear(8, 3))
 

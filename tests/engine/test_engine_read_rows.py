@@ -9,7 +9,7 @@ from everyday import only
 from torch import Tensor
 from torch.fx import GraphModule
 
-from transexplain.engine.read_rows import with_read_rows
+from transexplain.engine.needed_work import with_read_rows
 from transexplain.engine.traced import Part, Traced, traced
 
 _PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}

@@ -18,7 +18,7 @@ from transexplain.engine.compiled import lean
 from transexplain.engine.composites import COMPOSITES, Composite, composite
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.propagate import Propagation, explained_sums, propagate
-from transexplain.engine.replay import TracedStep, traced_step
+from transexplain.engine.replay import Step, TracedStep
 from transexplain.engine.traced import UntraceableError, fixed_shapes, traced
 from transexplain.errors import EngineError
 from transexplain.methods.relevance import lrp_rules
@@ -48,7 +48,9 @@ def step_of(
 
     shape = (len(batch.encoded), len(model.classes))
     rules = rules or composite(method)
-    return traced_step(forward, rules, batch.inputs, shape, module=model.module)
+    return Step(
+        forward=forward, composite=rules, inputs=batch.inputs, shape=shape, module=model.module
+    ).traced()
 
 
 def eager(model: LoadedModel, batch: Batch, method: str) -> Propagation:
@@ -196,8 +198,6 @@ class Chooser(nn.Module):
             return scores * 2.0
         if self.way == "list" and x.round()[:, 0].tolist() == [1.0, 1.0]:
             return scores * 3.0
-        if self.way == "shape":
-            return torch.stack([row[row > row.mean()].sum() * torch.ones(3) for row in scores])
         return scores
 
 
@@ -215,7 +215,9 @@ def test_a_course_that_values_decide_is_guarded(way: str) -> None:
         # what is read is read of the input, above the input layer
         return propagated(_Fixed(module, inputs["x"]), inputs, taps)
 
-    step = traced_step(forward, composite("lrp"), {"x": one}, (2, 3), module=module)
+    step = Step(
+        forward=forward, composite=composite("lrp"), inputs={"x": one}, shape=(2, 3), module=module
+    ).traced()
     assert step.propagation({"x": one}) is not None
     assert step.propagation({"x": 1.1 * one}) is not None
     assert step.propagation({"x": other}) is None
@@ -232,16 +234,6 @@ class _Fixed(nn.Module):
         scores: Tensor = self.module.read(carrier)  # type: ignore[operator, union-attr]
         plain: Tensor = self.module(self.x)
         return scores * (plain.detach() / self.module.read(self.x).detach())  # type: ignore[operator, union-attr]
-
-
-def test_shapes_that_computed_numbers_decide_are_refused() -> None:
-    module = Chooser("shape").eval()
-
-    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
-        return [module(x) * seed]
-
-    with pytest.raises(UntraceableError, match="how large a tensor is depends on numbers"):
-        traced(function, [torch.randn(2, 4).double(), torch.ones(2, 3).double()])
 
 
 def test_what_is_written_in_place_in_the_second_part_is_copied() -> None:

@@ -31,7 +31,7 @@ from tiny_audit import make_audit
 from orchestrator.dispatch import queue
 from orchestrator.dispatch.queue import send_messages
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.explained_shard import explain_shard
+from transexplain.auditing.explained_shard import StagedShard
 from transexplain.errors import BrokerError, DatabaseError
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.load import load_model
@@ -466,13 +466,8 @@ def poisoned_aggregates(db: Database, run_id: str, disturbed: Results) -> list[s
     for status in shards.list_shards(db, run_id):
         ill = {str(item): "poison" for item in POISON if item // SIZE == status.shard.index}
         if ill:
-            wanted = explain_shard(
-                plan,
-                status.shard,
-                model,
-                observer=Silent(),
-                caution=Caution(quarantined=ill),
-            )
+            shard = StagedShard(plan, status.shard, model, caution=Caution(quarantined=ill))
+            wanted = shard.compute(Silent())()
             stored = totals(disturbed.aggregates[status.shard.index])
             where = f"aggregate {status.shard.index}"
             wrong += differences(totals(dict(wanted.aggregate)), stored, False, where)

@@ -2,16 +2,15 @@
 
 import json
 import pickle
-import time
 from pathlib import Path
 from typing import Any
 
 import architectures_hybrid
 import architectures_timm
 import pytest
-import timm
 import torch
 from architectures import ARCHITECTURES
+from model_folders import SMALL, TIMM_ARGS, edit, refused
 from safetensors.torch import load_file, save_file
 from tiny_models import SIZES, text_items
 
@@ -22,8 +21,6 @@ from transexplain.models.huggingface import read_module
 from transexplain.models.load import load_model
 from transexplain.models.timm_models import built, checked_arguments, recipe_of
 
-SMALL: dict[str, Any] = {"img_size": 16, "patch_size": 8, "embed_dim": 16, "depth": 2}
-ARGS: dict[str, Any] = {**SMALL, "num_heads": 2, "num_classes": 3}
 PICTURES = {"mean": [0.5] * 3, "std": [0.5] * 3, "input_size": [3, 16, 16]}
 
 
@@ -37,30 +34,6 @@ class Trap:
         return Path.touch, (self.made,)
 
 
-def edit(path: Path, **changes: Any) -> None:
-    content = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**content, **changes}))
-
-
-def refused(folder: Path | str, reported: str) -> None:
-    """A clear error, soon: in about a second of work, and ten where the libraries come first."""
-    begun = time.process_time()
-    with pytest.raises(ModelLoadError, match=reported):
-        load_model(folder)
-    assert time.process_time() - begun < 10
-
-
-@pytest.fixture
-def timm_dir(tmp_path: Path) -> Path:
-    """A VisionTransformer in the form that a training saves."""
-    folder = tmp_path / "timm"
-    folder.mkdir()
-    module = timm.models.vision_transformer.VisionTransformer(**ARGS)
-    save_file(module.state_dict(), folder / "model.safetensors")
-    edit(folder / "config.json", timm_args=ARGS, **PICTURES)
-    return folder
-
-
 @pytest.fixture
 def hub_dir(timm_dir: Path) -> Path:
     """The same model in timm's own form."""
@@ -69,7 +42,7 @@ def hub_dir(timm_dir: Path) -> Path:
         timm_dir / "config.json",
         architecture="vit_tiny_patch16_224",
         num_classes=3,
-        model_args={**SMALL, "num_heads": 2},
+        model_args=SMALL,
         pretrained_cfg=PICTURES,
     )
     return timm_dir
@@ -89,7 +62,7 @@ def test_no_argument_names_a_checkpoint(hub_dir: Path, form: str, name: str) -> 
     made = trap(hub_dir)
     save_file(load_file(hub_dir / "model.safetensors"), hub_dir / "other.safetensors")
     assert load_model(hub_dir).classes == ("0", "1", "2")
-    args = {**SMALL, "num_heads": 2, "num_classes": 3, "checkpoint_path": str(hub_dir / name)}
+    args = {**TIMM_ARGS, "checkpoint_path": str(hub_dir / name)}
     if form == "timm_args":
         edit(hub_dir / "config.json", timm_args=args, **PICTURES)
     else:
@@ -137,15 +110,15 @@ BAD_ARGUMENTS: dict[str, tuple[Any, str]] = {
 def test_arguments_of_timm_are_taken_by_name_type_and_size(timm_dir: Path, name: str) -> None:
     value, reported = BAD_ARGUMENTS[name]
     with pytest.raises(ModelLoadError, match=rf"here: the argument {name}.*{reported}.*use wrap"):
-        checked_arguments({**ARGS, name: value}, "here")
-    edit(timm_dir / "config.json", timm_args={**ARGS, name: value})
+        checked_arguments({**TIMM_ARGS, name: value}, "here")
+    edit(timm_dir / "config.json", timm_args={**TIMM_ARGS, name: value})
     refused(timm_dir, name)
 
 
 def test_plain_arguments_of_timm_are_taken(timm_dir: Path) -> None:
     more = {"norm_layer": "layernorm", "act_layer": "gelu_tanh", "qkv_bias": True, "mlp_ratio": 4}
-    edit(timm_dir / "config.json", timm_args={**ARGS, **more, "global_pool": "token"})
-    assert load_model(timm_dir).classes == ("0", "1", "2")
+    edit(timm_dir / "config.json", timm_args={**TIMM_ARGS, **more, "global_pool": "token"})
+    assert load_model(timm_dir).classes == ("cat", "dog", "cow")
     nested = {"depth": [[1, 1, 0]], "window_size": None, "res_scale_init_values": [None, 1.0]}
     assert checked_arguments(nested, "here") == nested
 
@@ -430,7 +403,7 @@ def test_a_broken_checkpoint_of_a_timm_name(tmp_path: Path) -> None:
 
 
 def test_a_timm_model_is_no_larger_than_its_weights(timm_dir: Path) -> None:
-    edit(timm_dir / "config.json", timm_args={**ARGS, "embed_dim": 1 << 16, "depth": 1000})
+    edit(timm_dir / "config.json", timm_args={**TIMM_ARGS, "embed_dim": 1 << 16, "depth": 1000})
     refused(timm_dir, "far larger model than its weights")
 
 

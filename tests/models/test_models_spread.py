@@ -7,7 +7,7 @@ what torch says. That two real cards give these numbers is not tested here.
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -360,19 +360,3 @@ def test_weights_that_are_not_in_memory_are_refused(folder: Path, tmp_path: Path
         te.load_model(module, tokenizer)
     told = "bert.encoder.layer.0.attention.self.query.weight of BertForSequenceClassification are"
     assert told in str(refused.value) and "device='spread'" in str(refused.value)
-
-
-@pytest.mark.parametrize("package", ["bitsandbytes.nn.modules", "awq.modules"])
-def test_packed_weights_of_a_model_in_memory_are_refused(
-    folder: Path, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Linear8bitLt(nn.Linear):
-        pass
-
-    Linear8bitLt.__module__ = package
-    module = te.load_model(folder).module
-    module.classifier = Linear8bitLt(16, 3)
-    load: Callable[..., LoadedModel]
-    for load, reader in ((te.load_model, "reader"), (te.wrap, "tokenizer")):
-        with pytest.raises(ModelLoadError, match="classifier is a Linear8bitLt of "):
-            load(module, **{reader: AutoTokenizer.from_pretrained(folder)})

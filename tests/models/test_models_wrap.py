@@ -100,7 +100,7 @@ def test_modules_that_are_no_classifiers_are_refused() -> None:
         wrap(nn.Conv2d(1, 2, 3), modality="image", input_size=(3, 4, 4))
 
 
-@pytest.mark.parametrize("package", ["bitsandbytes.nn.modules", "torchao.quantization"])
+@pytest.mark.parametrize("package", ["bitsandbytes.nn.modules", "awq.modules"])
 def test_packed_weights_are_refused_by_name(package: str) -> None:
     class Linear4bit(nn.Linear):
         pass

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from local_audits import aggregate_of
 from numpy.typing import NDArray
 from tiny_models import bert, wordpiece
 
@@ -17,15 +18,11 @@ import transexplain as te
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.answers import answers_of
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.explained_shard import explain_shard
 from transexplain.errors import ConfigurationError, DataSourceError
-from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports.coloured_text import token_html
 from transexplain.settings import Settings
 from transexplain.types.pairs import texts_of
-from transexplain.types.plans import Shard
 
 Call = Callable[..., tuple[int, str]]
 PAIR = ("a nice film", "good goods  x")
@@ -260,9 +257,7 @@ def test_changed_items_are_read_as_the_items_were(
     keys = {"groups": {"lexicon": str(tmp_path / "groups.json"), "check": 1000}}
     spec = specification(tmp_path, rows, names if names[1:] else names[0], **keys)
     prepared = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
-    whole = Shard(index=0, start=0, stop=len(rows))
-    done = explain_shard(prepared.plan, whole, prepared.model, observer=Silent())
-    checked = ShardAggregate.from_json(done.aggregate).checked
+    checked = aggregate_of(prepared).checked
     own = {one.document: one.entity for one in checked.observations if one.own}
     others = [one for one in checked.observations if not one.own]
     assert len(others) > 20

@@ -12,11 +12,12 @@ from tiny_audit import make_audit
 from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.auditing.explained_shard import explain_shard
 from transexplain.explaining.item_loop import Silent
 from transexplain.settings import Settings
 from transexplain.store.database import Database
+from transexplain.types.observer import NO_CAUTION
 from transexplain.types.plans import Shard, ShardResult
+from workers.shard_work import compute
 
 
 @contextmanager
@@ -50,11 +51,12 @@ def shard_results(
     rows = prepared.plan.dataset.rows
     cuts = cuts or [rows * number // shards for number in range(shards + 1)]
     return [
-        explain_shard(
+        compute(
             prepared.plan,
             Shard(index=index, start=start, stop=stop),
             prepared.model,
             observer=Silent(),
-        )
+            caution=NO_CAUTION,
+        )()
         for index, (start, stop) in enumerate(pairwise(cuts))
     ]

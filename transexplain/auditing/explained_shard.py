@@ -42,35 +42,13 @@ Given = Iterable[Item | ItemFailure | Encoded] | None
 Unfinished = Callable[[], ShardResult]
 
 
-def explain_shard(
-    plan: AuditPlan,
-    shard: Shard,
-    model: LoadedModel,
-    *,
-    observer: Observer,
-    caution: Caution = NO_CAUTION,
-    items: Given = None,
-) -> ShardResult:
-    """Explain every item of one shard, and measure those of the samples.
-
-    `caution` names the items that share no batch, and those that are not run at all; `items` are
-    those of the shard, where they were read ahead.
-
-    Raises:
-        Stopped: the observer requested a stop; nothing of the shard is returned.
-        EngineError: the model has an operator without a rule.
-    """
-    if plan.task == "evaluation":
-        return evaluate_shard(plan, shard, model, observer=observer, caution=caution, items=items)
-    return StagedShard(plan, shard, model, caution=caution, items=items).compute(observer)()
-
-
 class StagedShard:
-    """A shard in stages: the device can compute one while others are prepared or finished.
+    """Explains every item of a shard, in stages, and measures those of the samples.
 
-    Call `prepare` where there is time, in any thread, then `compute` once, in the device's; what
-    that returns makes the result, in any thread. All raise as `explain_shard`. Call `close` where
-    it comes to no `compute`.
+    The device can compute one shard while others are prepared or finished: call `prepare` where
+    there is time, in any thread, then `compute` once, in the device's; what that returns makes the
+    result, in any thread. Call `close` where it comes to no `compute`. All of them raise Stopped
+    where the observer requested a stop, EngineError where the model has an operator without a rule.
     """
 
     def __init__(
@@ -82,7 +60,10 @@ class StagedShard:
         caution: Caution = NO_CAUTION,
         items: Given = None,
     ) -> None:
-        """Arguments as of `explain_shard`."""
+        """`caution` names items that share no batch, and those that are not run at all.
+
+        `items` are those of the shard, where they were read ahead.
+        """
         self._shard, self._model, self._caution = shard, model, caution
         self._request, self._gathered = Request.from_plan(plan), _Gathered(plan, model)
         read = _given(plan, shard, items, caution)
@@ -249,7 +230,7 @@ def evaluate_shard(
 ) -> ShardResult:
     """Measure the explanations of every item of one shard; none of them is kept.
 
-    Raises as `explain_shard`.
+    Raises as `StagedShard`.
     """
     from transexplain.evaluating.evaluate_items import evaluate_items
 
@@ -321,7 +302,7 @@ def import_shard(
     observer: Observer,
     items: "Iterable[GivenItem | ItemFailure] | None" = None,
 ) -> ShardResult:
-    """Return the result of `explain_shard` from attributions that are there already.
+    """Return the result of a shard from attributions that are there already.
 
     `items` are those of the shard, where somebody read them before.
 

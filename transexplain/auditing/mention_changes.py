@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.answers import Answer, answers_of
+from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.counterfactuals import NAMES, Observation
 from transexplain.analysis.groups.group_cells import compared_with
 from transexplain.analysis.groups.lexicon import Partners
@@ -51,9 +51,19 @@ class _Answering:
     def _answered(
         self, done: Explained, end: Explained, group: str, entity: str, *, own: bool
     ) -> Observation:
-        assert done.item is not None and end.outcome is not None  # both were explained
-        return observation(
-            done.item, end.outcome, self._answers, self._slice, group=group, entity=entity, own=own
+        """Return what was answered to an item, or to a text made from it, with this entity."""
+        item, outcome = done.item, end.outcome
+        assert item is not None and outcome is not None  # both were explained
+        return Observation(
+            document=item.id,
+            cluster=item.cluster,
+            slice=str(item.meta.get(self._slice, "")) if self._slice else "",
+            group=group,
+            entity=entity,
+            own=own,
+            positions=outcome.positions,
+            predicted=outcome.predicted,
+            log_odds=tuple(float(answer.log_odds(outcome.logits)) for answer in self._answers),
         )
 
 
@@ -252,7 +262,7 @@ class SwapCheck(_Answering):
                     for name in lexicon.usual
                     if name not in taken
                     and name not in shared
-                    and lexicon.fits(name, match.surface)
+                    and any(lexicon.agrees(of, match.surface) for of in lexicon.entities[name])
                 ]
                 if is_name:
                     names = [name for name in names if lexicon.is_name(name)] or names
@@ -271,30 +281,6 @@ class SwapCheck(_Answering):
             return terms
         shares = np.array([*known.values()], dtype=np.float64)
         return ([*known][int(random.choice(len(shares), p=shares / shares.sum()))],)
-
-
-def observation(
-    item: Item,
-    outcome: ItemOutcome,
-    answers: Sequence[Answer],
-    slice_: str | None,
-    *,
-    group: str,
-    entity: str,
-    own: bool,
-) -> Observation:
-    """Return what was answered to an item, or to a text made from it, with this entity in it."""
-    return Observation(
-        document=item.id,
-        cluster=item.cluster,
-        slice=str(item.meta.get(slice_, "")) if slice_ else "",
-        group=group,
-        entity=entity,
-        own=own,
-        positions=outcome.positions,
-        predicted=outcome.predicted,
-        log_odds=tuple(float(answer.log_odds(outcome.logits)) for answer in answers),
-    )
 
 
 class _GroupNames:
@@ -320,10 +306,6 @@ class _GroupNames:
         """The entity that a word of the lexicon names."""
         small = word.lower()
         return next(name for name, some in self.entities.items() if small in map(str.lower, some))
-
-    def fits(self, name: str, surface: str) -> bool:
-        """Return whether a term of an entity agrees with `surface` in number."""
-        return any(self.agrees(term, surface) for term in self.entities[name])
 
     def agrees(self, term: str, surface: str) -> bool:
         """Return whether term and `surface` have the same number; names of people always agree."""
@@ -357,21 +339,13 @@ _POSSESSIVE = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 _CLOSING = re.compile(r"[,.;:!?)\]}%]")
 
 
-@dataclass(frozen=True, slots=True)
-class _AblatedItem:
-    """An item with the matches of one entity, and the item without them."""
-
-    done: Explained
-    matches: tuple[Match, ...]
-    item: Item
-
-
 class AblationCheck:
     """The ablations of one shard: noted while it is explained, predicted when it is done."""
 
     def __init__(self, plan: AuditPlan, model: LoadedModel) -> None:
         self._model, self._request = model, Request.from_plan(plan)
-        self._ablated: list[_AblatedItem] = []
+        #: items with the matches of one entity, and without them
+        self._ablated: list[tuple[Explained, tuple[Match, ...], Item]] = []
 
     def consider(self, done: Explained, matches: Sequence[Match], match: Match) -> None:
         """Note an item; all matches of `match`'s entity are ablated.
@@ -384,36 +358,36 @@ class AblationCheck:
         same = tuple(other for other in matches if other.entity == match.entity)
         left = item_without(item, same)
         if any(letter.isalnum() for letter in left.content):
-            self._ablated.append(_AblatedItem(done, same, left))
+            self._ablated.append((done, same, left))
 
     @property
     def items(self) -> list[Item]:
         """The texts without the mention, in the order in which `compared` takes their ends."""
-        return [ablated.item for ablated in self._ablated]
+        return [left for _, _, left in self._ablated]
 
     def compared(self, ends: Sequence[Explained]) -> Iterator[MentionAblation]:
         """The change by each ablation; `ends` are those of `items`."""
-        for ablated, end in zip(self._ablated, ends, strict=True):
+        for (done, matches, _), end in zip(self._ablated, ends, strict=True):
             if end.outcome is not None:
-                yield from self._compared(ablated, end.outcome.predicted, end.outcome.logits)
+                yield from self._compared(done, matches, end.outcome)
 
     def _compared(
-        self, ablated: _AblatedItem, predicted: str, logits: Sequence[float]
+        self, done: Explained, matches: Sequence[Match], without: ItemOutcome
     ) -> Iterator[MentionAblation]:
-        before = ablated.done.outcome
-        for attribution in ablated.done.attributions:
+        before = done.outcome
+        for attribution in done.attributions:
             relevances: dict[str, float] = {}
-            for mention in mentions_of(attribution, ablated.matches):
+            for mention in mentions_of(attribution, matches):
                 relevances[mention.group] = relevances.get(mention.group, 0.0) + mention.relevance
-            change = attribution.logit - self._explained(attribution, np.asarray(logits))
+            change = attribution.logit - self._explained(attribution, np.asarray(without.logits))
             for group, relevance in relevances.items():
                 yield MentionAblation(
                     item_id=attribution.item_id,
                     target=attribution.target,
                     class_name=attribution.class_name,
                     group=group,
-                    entity=ablated.matches[0].entity,
-                    flipped=before is not None and before.predicted != predicted,
+                    entity=matches[0].entity,
+                    flipped=before is not None and before.predicted != without.predicted,
                     change=change,
                     relevance=relevance,
                 )

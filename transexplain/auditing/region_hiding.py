@@ -4,7 +4,7 @@ graphs as `region_hiding` does; measures the answers.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -153,16 +153,6 @@ def _within(picture: Pixels, inside: Inside, change: Callable[[Pixels, Inside], 
 MOST = 8  #: regions of one item; of more a random sample
 
 
-@dataclass(frozen=True, slots=True)
-class _HiddenItem:
-    """A picture or graph that was explained, and one of its regions."""
-
-    done: Explained
-    item: Item
-    place: int  #: of the region among those that are marked in the item
-    region: Annotation
-
-
 class RegionCheck:
     """The hidden regions of one shard: noted while it is explained, answered when it is done.
 
@@ -176,63 +166,64 @@ class RegionCheck:
         references = references_of(plan.reference, (group.name for group in plan.groups))
         compared = {name for name, reference in references.items() if reference.groups}
         self._groups = compared.union(*(reference.groups for reference in references.values()))
-        self._hidden_items: list[_HiddenItem] = []
+        #: pictures and graphs that were explained, each with the place of one of its annotations
+        self._regions: list[tuple[Explained, Item, int]] = []
 
     def consider(self, done: Explained) -> None:
         """Note an item of the sample; of many regions a random sample."""
         item = done.item
         if item is None or not self._answers or not done.attributions:
             return
-        marked = [
-            (n, mark) for n, mark in enumerate(item.annotations) if mark.group in self._groups
-        ]
+        marks = item.annotations
+        marked = [place for place, mark in enumerate(marks) if mark.group in self._groups]
         if not marked:
             return  # nothing to open a picture for
         features = done.attributions[0].features
         if isinstance(item.content, Mapping) and not isinstance(features, PatchGrid):
-            usable = [(n, mark) for n, mark in marked if leaves_nodes(item.content, mark.nodes)]
+            usable = [n for n in marked if leaves_nodes(item.content, marks[n].nodes)]
         elif isinstance(features, PatchGrid) and isinstance(item.content, _PICTURES):
             height, width = _sides(item.content)
-            usable = [(n, mark) for n, mark in marked if _hides(mark, features, height, width)]
+            usable = [n for n in marked if _hides(marks[n], features, height, width)]
         else:
             return
         if len(usable) > MOST:
             chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
             usable = [usable[place] for place in sorted(chosen)]
-        self._hidden_items += [_HiddenItem(done, item, place, region) for place, region in usable]
+        self._regions += [(done, item, place) for place in usable]
 
     @property
     def items(self) -> Iterator[Item]:
         """The items to be answered, made one by one: all ways of a region, then the next."""
-        item, pixels = None, np.empty((0, 0, 3), dtype=np.uint8)
-        for hidden_item in self._hidden_items:
-            content, region = hidden_item.item.content, hidden_item.region
-            if isinstance(content, Mapping):
-                for graph in without_nodes(content, region.nodes):
-                    yield replace(hidden_item.item, content=graph)
+        opened, pixels = None, np.empty((0, 0, 3), dtype=np.uint8)
+        for _, item, place in self._regions:
+            region = item.annotations[place]
+            if isinstance(item.content, Mapping):
+                for graph in without_nodes(item.content, region.nodes):
+                    yield replace(item, content=graph)
                 continue
-            if item is not hidden_item.item:  # its regions follow one another
-                item, pixels = hidden_item.item, _pixels(content)
+            if opened is not item:  # its regions follow one another
+                opened, pixels = item, _pixels(item.content)
             inside = region_pixels(region, *pixels.shape[:2])
             for hide in WAYS:
-                yield replace(hidden_item.item, content=Image.fromarray(hide(pixels, inside)))
+                yield replace(item, content=Image.fromarray(hide(pixels, inside)))
 
     def observations(self, ends: Iterable[Explained]) -> Iterator[HiddenRegion]:
         """Yield the answers to `items`, in their order, without regions with a failure."""
         # keep outcomes only: a full result holds its picture
         outcomes = (end.outcome for end in ends)
-        for hidden_item in self._hidden_items:
-            ways = NODE_WAYS if isinstance(hidden_item.item.content, Mapping) else WAYS
+        for done, item, place in self._regions:
+            ways = NODE_WAYS if isinstance(item.content, Mapping) else WAYS
             answered = [outcome for outcome in islice(outcomes, len(ways)) if outcome is not None]
-            if len(answered) == len(ways):
-                yield self._observed(hidden_item, answered)
+            if len(answered) == len(ways) and done.outcome is not None:
+                yield self._observed(item, place, done.outcome, answered)
 
-    def _observed(self, hidden: _HiddenItem, answered: list[ItemOutcome]) -> HiddenRegion:
-        item, region, before = hidden.item, hidden.region, hidden.done.outcome
-        assert before is not None  # it was explained
+    def _observed(
+        self, item: Item, place: int, before: ItemOutcome, answered: list[ItemOutcome]
+    ) -> HiddenRegion:
+        region = item.annotations[place]
         return HiddenRegion(
             document=item.id,
-            place=hidden.place,
+            place=place,
             group=region.group,
             entity=region.entity or item.id,
             cluster=item.cluster,

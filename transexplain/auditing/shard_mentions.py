@@ -43,10 +43,6 @@ def ranks_in_item(attribution: Attribution, mentions: Sequence[Mention]) -> list
     every other". A mention is one word however many it has; the words that it covers are no
     others. Punctuation is a word, as in `Attribution.words`. None where there is no other word
     (the mention is the whole item), and in pictures, whose regions and patches differ in size.
-
-    Args:
-        attribution: relevance (T,) or (rows, cols), in its unit.
-        mentions: of this attribution.
     """
     if isinstance(attribution.features, PatchGrid):
         return [None] * len(mentions)

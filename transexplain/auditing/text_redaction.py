@@ -293,18 +293,6 @@ def _numbered(tokens: Sequence[Token]) -> Tokens:
     )
 
 
-def _number_at(tokens: Tokens, place: int) -> int:
-    """The number of the first token that begins at a character or behind it."""
-    behind = np.flatnonzero(~tokens.special & (tokens.starts >= place))
-    return int(behind[0]) if len(behind) else len(tokens)
-
-
-def _numbers_in(tokens: Tokens, start: int, end: int) -> Span:
-    """The numbers of the tokens that share a character with a range: first, and behind the last."""
-    inside = np.flatnonzero(~tokens.special & (tokens.ends > start) & (tokens.starts < end))
-    return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)
-
-
 #: the replacement that is stored for each kind of string
 Blind = Hashed | Nothing | Blanked
 
@@ -338,16 +326,10 @@ def without_texts(
     marked: Collection[str],
     rename: Rename,
 ) -> dict[str, Any]:
-    """The aggregate with the words of the attributions as they will be stored.
+    """The aggregate of real texts with the words of attributions (and outcomes) as they are stored.
 
-    What is added up from the stored rows is then what is stored, as `verify` asks.
-
-    Args:
-        aggregate: of the real texts.
-        outcomes: as they will be stored.
-        attributions: as they will be stored.
-        marked: groups whose entities' names come from the data.
-        rename: what becomes of such a name.
+    What is added up from the stored rows is then what is stored, as `verify` asks. Entities of
+    the groups `marked` are named by the data, and renamed.
     """
     stored, counted = ShardAggregate.from_json(aggregate), ShardAggregate()
     texts = [row for row in attributions if not isinstance(row.features, PatchGrid)]
@@ -385,7 +367,9 @@ def guard_of(plan: AuditPlan) -> "TextGuard | None":
     else:
         assert hook is not None  # other plans store texts as they are
         blind = Blanked(hook)
-    return TextGuard(blind=blind, marked=_marked(plan), name=privacy.redact or "")
+    # groups without terms, but for those of a column, whose entities are the items
+    marked = {row.name for row in plan.groups if not row.terms and not is_whole(plan, row.name)}
+    return TextGuard(blind=blind, marked=frozenset(marked), name=privacy.redact or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,8 +389,7 @@ class TextGuard:
 
     def storable(self, result: ShardResult) -> ShardResult:
         """The result as it may be stored."""
-        self._place(result.attributions)
-        tokens = self._unplaced(result.attributions)
+        tokens = self._placed(result.attributions)
         attributions = tuple(self._attributions(result.attributions, tokens))
         outcomes = tuple(
             replace(
@@ -414,7 +397,10 @@ class TextGuard:
                 text=self.blind.text(outcome.item_id, outcome.text),
                 second_at=self._second_at(outcome, tokens),
                 meta=self.blind.meta(outcome.meta),
-                raw_label=self._raw_label(outcome.raw_label),
+                # what a dataset calls its labels may be anything, as the value of a column
+                raw_label=None
+                if (label := outcome.raw_label) is None
+                else self.blind.meta({"label": label}).get("label"),
             )
             for outcome in result.outcomes
         )
@@ -429,10 +415,6 @@ class TextGuard:
                 result.aggregate, outcomes, attributions, self.marked, self.blind.entity
             ),
         )
-
-    def _raw_label(self, label: str | None) -> str | None:
-        """As the value of a column: what a dataset calls its labels may be anything."""
-        return None if label is None else self.blind.meta({"label": label}).get("label")
 
     def error_without_text(self, error: Exception) -> TransExplainError:
         """An error of a shard, for its row: its type, and the part of its message that may be
@@ -456,29 +438,29 @@ class TextGuard:
             )
         return None
 
-    def _place(self, attributions: Iterable[Attribution]) -> None:
-        if isinstance(self.blind, Blanked):
-            for attribution in attributions:
-                if not isinstance(attribution.features, PatchGrid):
-                    self.blind.place(attribution.item_id, attribution.text, attribution.features)
-
-    def _unplaced(self, attributions: Iterable[Attribution]) -> Mapping[str, Tokens]:
+    def _placed(self, attributions: Iterable[Attribution]) -> Mapping[str, Tokens]:
         """Item id -> its tokens, of items whose places in the text are not stored."""
-        if isinstance(self.blind, Blanked):
-            return {}
-        return {
-            attribution.item_id: Tokens.of(attribution.features)
-            for attribution in attributions
-            if not isinstance(attribution.features, PatchGrid)
-        }
+        tokens: dict[str, Tokens] = {}
+        for attribution in attributions:
+            features = attribution.features
+            if isinstance(features, PatchGrid):
+                continue
+            if isinstance(self.blind, Blanked):
+                self.blind.place(attribution.item_id, attribution.text, features)
+            else:
+                tokens[attribution.item_id] = Tokens.of(features)
+        return tokens
 
     def _second_at(
         self, record: ItemOutcome | Attribution, tokens: Mapping[str, Tokens]
     ) -> int | None:
         if record.second_at is None or isinstance(self.blind, Blanked):
             return record.second_at
-        known = tokens.get(record.item_id)
-        return 0 if known is None else _number_at(known, record.second_at)
+        if (known := tokens.get(record.item_id)) is None:
+            return 0
+        # the number of the first token that begins there or behind it
+        behind = np.flatnonzero(~known.special & (known.starts >= record.second_at))
+        return int(behind[0]) if len(behind) else len(known)
 
     def _attributions(
         self, attributions: Iterable[Attribution], tokens: Mapping[str, Tokens]
@@ -508,11 +490,12 @@ class TextGuard:
     def _mention(self, row: Mention, tokens: Mapping[str, Tokens]) -> Mention:
         entity = self.blind.entity(row.entity) if row.group in self.marked else row.entity
         surface = self.blind.surface(row.item_id, row.surface, (row.start, row.end))
-        known = tokens.get(row.item_id)
-        if known is not None:
-            start, end = _numbers_in(known, row.start, row.end)
-            return replace(row, entity=entity, surface=surface, start=start, end=end)
-        return replace(row, entity=entity, surface=surface)
+        start, end = row.start, row.end
+        if (known := tokens.get(row.item_id)) is not None:
+            # the numbers of the tokens that share a character with it
+            shared = np.flatnonzero(~known.special & (known.ends > start) & (known.starts < end))
+            start, end = (int(shared[0]), int(shared[-1]) + 1) if len(shared) else (0, 0)
+        return replace(row, entity=entity, surface=surface, start=start, end=end)
 
     def _score(self, metric_score: MetricScore) -> MetricScore:
         reason = self.blind.message(metric_score.reason) if metric_score.reason else ""
@@ -527,7 +510,12 @@ class TextGuard:
         stored: dict[str, Any] = {
             key: value
             for key, value in detail.items()
-            if _is_number(value) or (key not in _OF_WORDS and _are_numbers(value))
+            if _is_number(value)
+            or (
+                key not in _OF_WORDS
+                and isinstance(value, list | tuple)
+                and all(map(_is_number, value))
+            )
         }
         drawn = detail.get(_DRAWS, ())
         if drawn and all(isinstance(draw, Mapping) for draw in drawn):
@@ -539,27 +527,14 @@ class TextGuard:
             known = [place for place, word in enumerate(words) if word is not None]
             stored[_WORDS] = [words[place] for place in known]
             for key in (name for name in _OF_WORDS if name in detail):
-                amounts = self._amounts(key, detail[key])
-                stored[key] = [amounts[place] for place in known if place < len(amounts)]
+                amounts = [detail[key][place] for place in known if place < len(detail[key])]
+                if key == "rarity" and not isinstance(self.blind, Blanked):
+                    amounts = [
+                        float(round(amount)) for amount in amounts
+                    ]  # in full it names a word
+                stored[key] = amounts
         return stored
-
-    def _amounts(self, key: str, amounts: Sequence[float]) -> Sequence[float]:
-        """Numbers of words as they may be stored: a rarity in full would name a hashed word."""
-        if key == "rarity" and not isinstance(self.blind, Blanked):
-            return [float(round(amount)) for amount in amounts]
-        return amounts
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float)
-
-
-def _are_numbers(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_number, value))
-
-
-def _marked(plan: AuditPlan) -> frozenset[str]:
-    """Groups without terms, but for those of a column, whose entities are the items."""
-    return frozenset(
-        group.name for group in plan.groups if not group.terms and not is_whole(plan, group.name)
-    )

@@ -22,10 +22,8 @@ from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.plans import DatasetSpec, Modality
 
 
-def read_ahead(
-    root: AnyPath, names: Iterable[str | None], together: int = 64
-) -> Iterator[RemotePath | None]:
-    """For each name below `root` the file with its bytes, read so many at the same time.
+def read_ahead(root: AnyPath, names: Iterable[str | None]) -> Iterator[RemotePath | None]:
+    """For each name below `root` the file with its bytes, several read at the same time.
 
     None where there is no name, where it leads outside, and for folders of this machine.
     """
@@ -33,7 +31,7 @@ def read_ahead(
         yield from (None for _ in names)
         return
     waiting = iter(names)
-    while some := list(islice(waiting, together)):
+    while some := list(islice(waiting, _TOGETHER)):
         paths = {name: path for name in some if (path := _below(root, name)) is not None}
         read = dict(zip(paths, with_contents(paths.values()), strict=True))
         yield from (read.get(name) for name in some)
@@ -47,6 +45,7 @@ def _below(root: RemotePath, name: str | None) -> RemotePath | None:
     return path if isinstance(path, RemotePath) else None
 
 
+_TOGETHER = 64  #: files of a store that are read at the same time
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"})
 _JPEG = b"\xff\xd8"  #: how its bytes begin

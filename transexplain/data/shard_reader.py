@@ -17,7 +17,7 @@ from transexplain.data.item_marks import groups_in, read_annotations, read_ratio
 from transexplain.data.manifest_rows import aligned
 from transexplain.data.picture_places import is_packed, open_picture
 from transexplain.data.snapshot import FOUND
-from transexplain.data.snapshot_pieces import snapshot_rows
+from transexplain.data.snapshot_pieces import SnapshotRows
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.files.paths import AnyPath, RemotePath, any_path
 from transexplain.files.remote_files import is_url
@@ -135,7 +135,7 @@ def read_rows(
             f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
             f"{ref.rows}; plan the audit again"
         )
-    return snapshot_rows(ref).rows(range(shard.start, shard.stop), columns)
+    return SnapshotRows(ref).rows(range(shard.start, shard.stop), columns)
 
 
 #: rows of a manifest that are looked at while an audit is planned, in so many blocks; all of fewer
@@ -170,19 +170,19 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
 
 
 def _looked_at(ref: DatasetRef, *columns: str) -> Iterator[dict[str, Any]]:
-    stored = snapshot_rows(ref)
+    stored = SnapshotRows(ref)
     for rows in looked_at(ref):
         yield from stored.rows(rows, list(columns))
 
 
 def has_rationales(ref: DatasetRef) -> bool:
     """Return whether any item of the dataset has a human rationale."""
-    return "evidence" in snapshot_rows(ref).schema().names
+    return "evidence" in SnapshotRows(ref).schema().names
 
 
 def annotated_groups(ref: DatasetRef) -> list[str]:
     """The groups of the entities that are marked in the items, sorted."""
-    marked = "annotations" in snapshot_rows(ref).schema().names
+    marked = "annotations" in SnapshotRows(ref).schema().names
     rows = _looked_at(ref, "annotations") if marked else ()
     return sorted({group for row in rows for group in groups_in(row["annotations"])})
 
@@ -194,7 +194,7 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     `repeating`, `repeated` and `template` are those of `item_clusters.Clusters.found`. What was
     not requested or not found is not there.
     """
-    schema = snapshot_rows(ref).schema()
+    schema = SnapshotRows(ref).schema()
     counts: dict[str, int] = json.loads((schema.metadata or {}).get(FOUND, b"{}"))
     if "cluster" in schema.names:
         clusters = Counter(row["cluster"] for row in _looked_at(ref, "cluster"))

@@ -8,7 +8,6 @@ damaged one, is refused.
 
 import io
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
@@ -137,78 +136,66 @@ def piece_at(url: str, name: bytes, rows: int) -> pa.Table:
     return table
 
 
-class SnapshotRows(ABC):
-    """The rows of a dataset, open at any of them.
+class SnapshotRows:
+    """The rows of a dataset, open at any of them: by its manifest, in a store, or of one file.
 
     Every method raises DataSourceError where the snapshot is missing or not the one of the plan,
     ObjectStoreError where the store that it lies in is away.
     """
 
     def __init__(self, ref: DatasetRef) -> None:
+        """The snapshot or manifest is checked as far as it can be before rows are read."""
+        verify(ref)
         self._ref = ref
 
-    @abstractmethod
     def schema(self) -> pa.Schema:
         """The names of its columns, and under `snapshot.FOUND` what was found in the texts."""
+        if self._ref.manifest:
+            manifest = listed_files.read(snapshot_file(self._ref))
+            columns = [(name, pa.string()) for name in manifest.columns]
+            return pa.schema(columns, metadata={FOUND: json.dumps(dict(manifest.found))})
+        if is_url(self._ref.snapshot):
+            return self._piece(0).schema
+        return pq.read_schema(self._ref.snapshot)
 
-    @abstractmethod
     def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """Some consecutive rows, in order; all columns, or at least these."""
+        if self._ref.manifest:  # read whole from the files that it lists
+            yield from manifest_rows(self._ref, rows.start, rows.stop)
+            return
+        tables = self._pieces if is_url(self._ref.snapshot) else self._groups
+        for start, table in tables(rows, columns):
+            yield from table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
 
-
-def snapshot_rows(ref: DatasetRef) -> SnapshotRows:
-    """The snapshot or manifest of a dataset, checked as far as it can be before rows are read.
-
-    Raises DataSourceError where it is missing or not the one of the plan.
-    """
-    verify(ref)
-    if ref.manifest:
-        return _ManifestRows(ref)
-    return _Pieces(ref) if is_url(ref.snapshot) else _SnapshotFile(ref)
-
-
-class _Pieces(SnapshotRows):
-    """A snapshot that lies in an object store."""
-
-    def schema(self) -> pa.Schema:
-        return self._table(0).schema
-
-    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    def _pieces(self, rows: range, columns: list[str] | None) -> Iterator[tuple[int, pa.Table]]:
+        """The pieces with some rows, in an object store, each with its first row."""
         size = self._size
         for start in range(rows.start - rows.start % size, rows.stop, size):
-            table = self._table(start)
-            table = table if columns is None else table.select(columns)
-            yield from table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
+            table = self._piece(start)
+            yield start, table if columns is None else table.select(columns)
 
     @property
     def _size(self) -> int:
         return int(self._ref.snapshot.rpartition("-")[2])
 
-    def _table(self, start: int) -> pa.Table:
+    def _piece(self, start: int) -> pa.Table:
         rows = min(self._size, self._ref.rows - start)
         return piece_at(_address(self._ref.snapshot, start), _named(self._ref, start), rows)
 
-
-class _SnapshotFile(SnapshotRows):
-    """A snapshot that is one file of this machine, or of a folder that it shares."""
-
-    def schema(self) -> pa.Schema:
-        return pq.read_schema(self._ref.snapshot)
-
-    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    def _groups(self, rows: range, columns: list[str] | None) -> Iterator[tuple[int, pa.Table]]:
+        """The row groups with some rows, of a file of this machine, each with its first row."""
         with pq.ParquetFile(self._ref.snapshot, pre_buffer=False) as file:
             start = 0
             for group in range(file.num_row_groups):
                 size = file.metadata.row_group(group).num_rows
-                first, stop = max(rows.start - start, 0), rows.stop - start
+                if max(rows.start, start) < min(rows.stop, start + size):
+                    yield (
+                        start,
+                        _whole_group(file, Path(self._ref.snapshot), group)
+                        if columns is None
+                        else file.read_row_group(group, columns, use_threads=False),
+                    )
                 start += size
-                if first >= min(stop, size):
-                    continue
-                if columns is None:
-                    table = _whole_group(file, Path(self._ref.snapshot), group)
-                else:
-                    table = file.read_row_group(group, columns, use_threads=False)
-                yield from table[first:stop].to_pylist()
 
 
 #: the row group read last, by the state of its file: the next part is mostly in it, too
@@ -223,16 +210,3 @@ def _whole_group(file: pq.ParquetFile, snapshot: Path, group: int) -> Any:
     if latest is None or latest[0] != key:
         latest = _latest = (key, file.read_row_group(group, use_threads=False))
     return latest[1]
-
-
-class _ManifestRows(SnapshotRows):
-    """A manifest, whose rows are read whole from the files that it lists."""
-
-    def schema(self) -> pa.Schema:
-        manifest = listed_files.read(snapshot_file(self._ref))
-        columns = [(name, pa.string()) for name in manifest.columns]
-        return pa.schema(columns, metadata={FOUND: json.dumps(dict(manifest.found))})
-
-    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        del columns
-        return manifest_rows(self._ref, rows.start, rows.stop)

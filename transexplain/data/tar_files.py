@@ -198,14 +198,14 @@ class _TarReader:
             return sample.key
         if name in {PICTURE, self._spec.image}:
             return self._picture(sample)
-        value = self._label(sample) if name == LABEL else self._value(sample, name)
+        if name == LABEL:
+            labels = (self._value(sample, column) for column in _LABELS)
+            value = next((label for label in labels if label is not None), None)
+        else:
+            value = self._value(sample, name)
         if value is None and name == self._spec.label:
             raise ItemError("no-label", f"{sample.key!r} has no label: {name!r} is not there")
         return value
-
-    def _label(self, sample: _Sample) -> Any:
-        labels = (self._value(sample, name) for name in _LABELS)
-        return next((label for label in labels if label is not None), None)
 
     def _value(self, sample: _Sample, name: str) -> Any:
         """The text of a member, or a field of the .json member."""

@@ -1,8 +1,9 @@
 """Counts which operators one forward and backward pass meets, and which rule handles each."""
 
 import time
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -79,11 +80,11 @@ class OperatorUse:
     name: str  #: as the model calls it
     kind: str  #: of the table of operators; `unknown` where it is in none
     rule: str
-    count: int  #: times met
-    seconds: float  #: of the forward pass, inner operators not counted twice
-    embeddings: float  #: constants added before the encoder, in logits, summed over the items
-    biases: float  #: constants, in logits, summed over the items
-    rules: float  #: made (negative) or lost, in logits, summed over the items
+    count: int = 0  #: times met
+    seconds: float = 0.0  #: of the forward pass, inner operators not counted twice
+    embeddings: float = 0.0  #: constants added before the encoder, in logits, over all items
+    biases: float = 0.0  #: constants, in logits, over all items
+    rules: float = 0.0  #: made (negative) or lost, in logits, over all items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,13 +95,6 @@ class Uncovered:
     where: str  #: file, line, function and module
     why: str
     count: int = 1
-
-
-@dataclass(slots=True)
-class _Tally:
-    count: int = 0
-    seconds: float = 0.0
-    booked: dict[Entry, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -121,8 +115,8 @@ class Census:
     def __init__(self, root: nn.Module | None = None) -> None:
         self.root = root  #: module that qualified names start from
         self.dtypes: set[torch.dtype] = set()  #: number types that relevance passed through
-        self._tallies: dict[_Key, _Tally] = {}
-        self._uncovered: dict[tuple[str, str, str], int] = {}
+        self._uses: dict[_Key, OperatorUse] = {}
+        self._uncovered: Counter[tuple[str, str, str]] = Counter()
         self._owners: dict[int, _Key] = {}  # of the ledger's sites
         self._visits: list[_Visit] = []
         self._book: _CountedBook | None = None
@@ -135,23 +129,12 @@ class Census:
     @property
     def operators(self) -> tuple[OperatorUse, ...]:
         """What was met, in the order of the forward pass, with what the latest backward booked."""
-        tallies = {key: _Tally(t.count, t.seconds) for key, t in self._tallies.items()}
+        sums: dict[_Key, dict[str, Any]] = {
+            key: dict.fromkeys(get_args(Entry), 0.0) for key in self._uses
+        }
         for site, entry, values in self._book.booked if self._book else ():
-            booked = tallies[self._owners[site]].booked
-            booked[entry] = booked.get(entry, 0.0) + float(values.sum())
-        return tuple(
-            OperatorUse(
-                name=name,
-                kind=kind,
-                rule=rule,
-                count=tally.count,
-                seconds=tally.seconds,
-                embeddings=tally.booked.get("embeddings", 0.0),
-                biases=tally.booked.get("biases", 0.0),
-                rules=tally.booked.get("rules", 0.0),
-            )
-            for (name, kind, rule), tally in tallies.items()
-        )
+            sums[self._owners[site]][entry] += float(values.sum())
+        return tuple(replace(use, **sums[key]) for key, use in self._uses.items())
 
     @property
     def uncovered(self) -> tuple[Uncovered, ...]:
@@ -164,8 +147,7 @@ class Census:
     def refused(self, call: Call, error: Exception) -> None:
         """Note that `call` has no rule; to be called from within the mode."""
         why = error.why if isinstance(error, RefusalError) else f"{type(error).__name__}: {error}"
-        key = (call.name, call_site(self.root), why)
-        self._uncovered[key] = self._uncovered.get(key, 0) + 1
+        self._uncovered[call.name, call_site(self.root), why] += 1
         if self._visits:
             self._visits[-1].refused = True
 
@@ -199,10 +181,10 @@ class Census:
         return out
 
     def _note(self, call: Call, rule: str, sites: range, seconds: float) -> None:
-        key = (call.name, KIND.get(call.name, "unknown"), rule)
-        tally = self._tallies.setdefault(key, _Tally())
-        tally.count += 1
-        tally.seconds += seconds
+        kind = KIND.get(call.name, "unknown")
+        key = call.name, kind, rule
+        use = self._uses.get(key) or OperatorUse(name=call.name, kind=kind, rule=rule)
+        self._uses[key] = replace(use, count=use.count + 1, seconds=use.seconds + seconds)
         for site in sites:
             self._owners.setdefault(site, key)  # an inner operator has booked already
 

@@ -1,6 +1,6 @@
 """A traced function compiled by Inductor and, on a CUDA device, captured as graphs.
 
-What no relevance needs is left out before (`needed_work`, `read_rows`).
+What no relevance needs is left out before (`needed_work`).
 What is compiled gives the numbers of the trace but for rounding: Inductor computes several
 operators in one kernel and does not round in between. A captured graph launches all kernels at
 once, from and into memory that stays its own.
@@ -17,8 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from transexplain.engine.needed_work import with_value_gradients, without_zero_columns
-from transexplain.engine.read_rows import with_read_rows
+from transexplain.engine.needed_work import (
+    with_read_rows,
+    with_value_gradients,
+    without_zero_columns,
+)
+from transexplain.engine.replay import TracedStep
 from transexplain.engine.traced import ONE_AT_A_TIME, Part, Traced
 
 #: of Inductor. In bfloat16 its patterns made products of mixed types (torch 2.11)
@@ -38,16 +42,22 @@ class Replay:
     examples: Sequence[Tensor]  #: inputs of its shapes
     plain: Traced | None  #: as it was traced, until it is on its way to be compiled
     warn: Callable[[str], None]  #: receives why it was not compiled
+    step: TracedStep | None = None  #: what the outputs are, of a step
     #: set by the thread that compiles, until `use_compiled` takes the fastest
     _compiled: Sequence[Traced] | None = None
 
     @classmethod
     def of(
-        cls, traced: Traced, examples: Sequence[Tensor], warn: Callable[[str], None]
+        cls,
+        traced: Traced | TracedStep,
+        examples: Sequence[Tensor],
+        warn: Callable[[str], None],
     ) -> "Replay":
         """On a card captured."""
+        step = traced if isinstance(traced, TracedStep) else None
+        plain = traced.traced if isinstance(traced, TracedStep) else traced
         own = [example.clone() for example in examples]
-        return cls(on_device(traced, own), own, traced, warn)
+        return cls(on_device(plain, own), own, plain, warn, step)
 
     def compile(self) -> None:
         """Begin to compile, once, while replays go on; where that fails they stay as they are."""
@@ -121,8 +131,18 @@ def _check(wanted: Sequence[Tensor], given: Sequence[Tensor]) -> None:
 
 
 def on_device(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
-    """As CUDA graphs on a card; on another device as it is."""
-    return captured(traced, inputs) if inputs[0].device.type == "cuda" else traced
+    """As two CUDA graphs on a card, where a call writes over what the call before gave.
+
+    On another device as it is.
+    """
+    if inputs[0].device.type != "cuda":
+        return traced
+    *others, last = [tensor.clone() for tensor in inputs]
+    first = _Captured(traced.first, others)
+    if not traced.late:
+        return replace(traced, first=first)
+    needed = first.outputs[len(traced.early) :]
+    return replace(traced, first=first, second=_Captured(traced.second, [*needed, last]))
 
 
 def lean(traced: Traced) -> Traced:
@@ -141,12 +161,8 @@ def compiled(
 
     Compiled kernels are kept on disk, in the folder that `TORCHINDUCTOR_CACHE_DIR` names.
 
-    Args:
-        traced: what `engine.traced.traced` gave.
-        inputs: as it was traced with, the last one included.
-        reduced: takes out what need not be computed.
-
-    Raises whatever the compiler raises: there may be none, or none for this device.
+    `inputs` are as it was traced with, the last one included; `reduced` takes out what need not be
+    computed. Raises whatever the compiler raises: there may be none, or none for this device.
     """
     *first, last = inputs
     traced = reduced(traced)
@@ -170,16 +186,6 @@ def _by_inductor(part: Part, inputs: Sequence[Tensor]) -> Part:
     with tracing(TracingContext(known)):
         function: Part = torch._inductor.compile(part, [*inputs], options=dict(OPTIONS))
     return function
-
-
-def captured(traced: Traced, inputs: Sequence[Tensor]) -> Traced:
-    """The same function as two CUDA graphs; each call writes over what the call before gave."""
-    *others, last = [tensor.clone() for tensor in inputs]
-    first = _Captured(traced.first, others)
-    if not traced.late:
-        return replace(traced, first=first)
-    needed = first.outputs[len(traced.early) :]
-    return replace(traced, first=first, second=_Captured(traced.second, [*needed, last]))
 
 
 class _Captured:

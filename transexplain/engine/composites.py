@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from transexplain.errors import ConfigurationError
 
-LinearRuleName = Literal["lrp-0", "epsilon", "gamma", "alpha-beta", "z+"]
 InputRuleName = Literal["zb", "w2", "flat"]
 GammaForm = Literal["generalised", "transexplain"]
 

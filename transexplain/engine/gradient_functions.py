@@ -137,21 +137,26 @@ class ConstantScaleGroupNorm(Function):
         return centred.view_as(g), None, None, None, None
 
 
-class FixedScale(Function):
-    """y = scale * x + shift with constants; torch's own backward of a batch norm in evaluation is
-    wrong for some strides of the gradient (2.15, CPU)."""
+def writable(value: Tensor) -> Tensor:
+    """A tensor that a model may write into."""
+    return value.clone() if value._is_view() else value
+
+
+class Multiplied(Function):
+    """A value of the shape of x with a multiplier for its backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, compute: Callable[[], Tensor], scale: Tensor) -> Tensor:
-        """`compute()` gives y; `scale` broadcasts over x."""
-        ctx.save_for_backward(scale)
-        return compute()
+    def forward(ctx: Any, x: Tensor, value: Callable[[], Tensor], multiplier: Tensor) -> Tensor:
+        """`value()`; `multiplier` broadcasts over x."""
+        ctx.save_for_backward(multiplier)
+        ctx.dtype = x.dtype
+        return writable(value())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Gradient times scale."""
-        (scale,) = ctx.saved_tensors
-        return gradients[0] * scale, None, None
+        """Gradient times multiplier."""
+        (multiplier,) = ctx.saved_tensors
+        return (gradients[0] * multiplier).to(ctx.dtype), None, None
 
 
 class ScaledGradient(Function):

@@ -131,10 +131,6 @@ def _gru_cell(given: Tensor, states: Sequence[Tensor], weights: Weights) -> Sequ
 _GUARDS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-def _no(*_: object) -> bool:
-    return False
-
-
 def written_out(func: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return what `func` computes, as calls of other torch functions.
 
@@ -147,7 +143,7 @@ def written_out(func: Callable[..., Any], name: str) -> Callable[..., Any]:
         return written
     if not isinstance(func, FunctionType):
         raise TypeError(f"{name!r} is not written in Python")
-    unguarded = {**func.__globals__, **dict.fromkeys(_GUARDS, _no)}
+    unguarded = {**func.__globals__, **dict.fromkeys(_GUARDS, lambda *_: False)}
     copy = FunctionType(
         func.__code__, unguarded, func.__name__, func.__defaults__, func.__closure__
     )

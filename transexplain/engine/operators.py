@@ -8,7 +8,7 @@ gets a silent plain gradient.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -31,13 +31,14 @@ Form = Literal["gradient", "relevance", "rescale"]
 Choice = Literal["attention", "norm", "activation", "product", "linear"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Kind:
-    """What the operators of one kind share. Rules are `module:function`."""
+    """What the operators of one kind share. Rules are `module:function` of this package."""
 
     gradient: str  #: the rule of the gradient form
     relevance: str  #: the rule of the relevance form (Chefer et al. 2021)
     rescale: str  #: the rule of DeepLIFT
+    _: KW_ONLY
     wording: str = "linear: by value"  #: how the census reports the rule
     decided_by: Choice | None = None  #: the choice of the composite that decides, else none does
     words: Mapping[str, str] = field(default_factory=dict)  #: value of that choice -> wording
@@ -62,177 +63,135 @@ class Operator:
     detaches: bool = False  #: cuts the gradient off
 
 
-_RULES = "transexplain.engine.rules"
-_LAYERS = "transexplain.engine.layer_rules"
-_RELEVANCE = "transexplain.engine.relevance_rules"
-_RESCALE = "transexplain.engine.rescale_rules"
-
+_MODULES = {
+    "rules": "transexplain.engine.rules",
+    "layer_rules": "transexplain.engine.layer_rules",
+    "relevance_rules": "transexplain.engine.relevance_rules",
+    "rescale_rules": "transexplain.engine.rescale_rules",
+}
 _MEASURED = "gradient, measured"
 _WEIGHTS, _SCALE = "weights constant (AH)", "scale constant (LN)"
 _SOFTMAX = "softmax rule, measured"
 _BY_NORM = {"constant": _SCALE, "gradient": _MEASURED}
-
-
-def _norm(name: str, *, held: bool = False) -> Kind:
-    return Kind(
-        gradient=f"{_LAYERS}:{name}",
-        relevance=f"{_RELEVANCE}:passed",
-        rescale=f"{_RESCALE}:{name}",
-        decided_by="norm",
-        words=_BY_NORM,
-        axis="kept" if name == "group_norm" else "aligned",
-        held=held,
-    )
-
-
-def _with_weight(name: str, weight_at: tuple[int, str]) -> Kind:
-    return Kind(
-        gradient=f"{_LAYERS}:with_weight",
-        relevance=f"{_RELEVANCE}:with_weight",
-        rescale=f"{_RESCALE}:quadratic",
-        decided_by="linear",
-        axis="kept" if name == "convolution" else "aligned",
-        weight_at=weight_at,
-    )
-
-
-def _moving(name: str, *, relevance: str = "", writes: bool = False) -> Kind:
-    """Linear in all that carries; constants that come in are booked."""
-    place = f"{_RULES}:{name}"
-    return Kind(
-        gradient=place,
-        relevance=relevance or place,
-        rescale=f"{_RESCALE}:linear",
-        writes=writes,
-    )
-
+_OF_NORM: dict[str, Any] = {"decided_by": "norm", "words": _BY_NORM}
+_OF_PRODUCT: dict[str, Any] = {"decided_by": "product"}
+_OF_WEIGHT: dict[str, Any] = {"decided_by": "linear"}
 
 KINDS: dict[str, Kind] = {
     # every output is one of the inputs
-    "structural": Kind(
-        gradient=f"{_RULES}:structural",
-        relevance=f"{_RULES}:structural",
-        rescale=f"{_RESCALE}:structural",
-    ),
-    "extremum": Kind(
-        gradient=f"{_RULES}:extremum",
-        relevance=f"{_RULES}:extremum",
-        rescale=f"{_RESCALE}:extremum",
-    ),
+    "structural": Kind("rules:structural", "rules:structural", "rescale_rules:structural"),
+    "extremum": Kind("rules:extremum", "rules:extremum", "rescale_rules:extremum"),
     # linear without parameters, in which outputs are made of several inputs
-    "mixing": Kind(
-        gradient=f"{_RULES}:mixing",
-        relevance=f"{_RELEVANCE}:mixing",
-        rescale=f"{_RESCALE}:mixing",
-        axis="kept",
-    ),
+    "mixing": Kind("rules:mixing", "relevance_rules:mixing", "rescale_rules:mixing", axis="kept"),
     # linear too, but what a scale is made of
-    "reduction": Kind(
-        gradient=f"{_RULES}:reduction",
-        relevance=f"{_RELEVANCE}:reduction",
-        rescale=f"{_RESCALE}:linear",
-    ),
+    "reduction": Kind("rules:reduction", "relevance_rules:reduction", "rescale_rules:linear"),
     "scale": Kind(
-        gradient=f"{_RULES}:activation",
-        relevance=f"{_RELEVANCE}:activation",
-        rescale=f"{_RESCALE}:scale",
-        decided_by="norm",
-        words=_BY_NORM,
+        "rules:activation",
+        "relevance_rules:activation",
+        "rescale_rules:scale",
         held=True,
+        **_OF_NORM,
     ),
     "dropout": Kind(
-        gradient=f"{_RULES}:dropout",
-        relevance=f"{_RULES}:dropout",
-        rescale=f"{_RESCALE}:dropout",
+        "rules:dropout",
+        "rules:dropout",
+        "rescale_rules:dropout",
         wording="identity in evaluation",
     ),
-    "concat": _moving("concat"),
-    "sum": Kind(
-        gradient=f"{_RULES}:add",
-        relevance=f"{_RELEVANCE}:add",
-        rescale=f"{_RESCALE}:linear",
-    ),
-    "negation": Kind(
-        gradient=f"{_RULES}:negation",
-        relevance=f"{_RELEVANCE}:negation",
-        rescale=f"{_RESCALE}:linear",
-    ),
+    "sum": Kind("rules:add", "relevance_rules:add", "rescale_rules:linear"),
+    "negation": Kind("rules:negation", "relevance_rules:negation", "rescale_rules:linear"),
     "product": Kind(
-        gradient=f"{_RULES}:product",
-        relevance=f"{_RELEVANCE}:product",
-        rescale=f"{_RESCALE}:quadratic",
-        decided_by="product",
+        "rules:product", "relevance_rules:product", "rescale_rules:quadratic", **_OF_PRODUCT
     ),
     "matmul": Kind(
-        gradient=f"{_RULES}:matmul",
-        relevance=f"{_RELEVANCE}:matmul",
-        rescale=f"{_RESCALE}:quadratic",
-        decided_by="product",
+        "rules:matmul", "relevance_rules:matmul", "rescale_rules:quadratic", **_OF_PRODUCT
     ),
     "einsum": Kind(
-        gradient=f"{_RULES}:matmul",
-        relevance=f"{_RELEVANCE}:matmul",
-        rescale=f"{_RESCALE}:quadratic",
-        decided_by="product",
+        "rules:matmul",
+        "relevance_rules:matmul",
+        "rescale_rules:quadratic",
         axis="einsum",
+        **_OF_PRODUCT,
     ),
     "division": Kind(
-        gradient=f"{_RULES}:division",
-        relevance=f"{_RELEVANCE}:division",
-        rescale=f"{_RESCALE}:division",
-        decided_by="product",
+        "rules:division", "relevance_rules:division", "rescale_rules:division", **_OF_PRODUCT
     ),
     "logsumexp": Kind(
-        gradient=f"{_RULES}:logsumexp",
-        relevance=f"{_RULES}:shared",
-        rescale=f"{_RESCALE}:logsumexp",
-        wording=_MEASURED,
+        "rules:logsumexp", "rules:shared", "rescale_rules:logsumexp", wording=_MEASURED
     ),
     "triangular": Kind(
-        gradient=f"{_RULES}:triangular",
-        relevance=f"{_RELEVANCE}:triangular",
-        rescale=f"{_RESCALE}:triangular",
-        decided_by="product",
+        "rules:triangular", "relevance_rules:triangular", "rescale_rules:triangular", **_OF_PRODUCT
     ),
-    "fill": _moving("fill"),
-    "masked_scatter": _moving("masked_scatter"),
-    "placing": _moving("placed"),
-    "assignment": _moving("assignment", writes=True),
-    "overwrite": _moving("overwrite", writes=True),
-    "scatter": _moving("scatter", relevance=f"{_RELEVANCE}:proportional"),
-    "pad": _moving("pad"),
+    # linear in all that carries; constants that come in are booked
+    "concat": Kind("rules:concat", "rules:concat", "rescale_rules:linear"),
+    "fill": Kind("rules:fill", "rules:fill", "rescale_rules:linear"),
+    "masked_scatter": Kind("rules:masked_scatter", "rules:masked_scatter", "rescale_rules:linear"),
+    "placing": Kind("rules:placed", "rules:placed", "rescale_rules:linear"),
+    "assignment": Kind("rules:assignment", "rules:assignment", "rescale_rules:linear", writes=True),
+    "overwrite": Kind("rules:overwrite", "rules:overwrite", "rescale_rules:linear", writes=True),
+    "scatter": Kind("rules:scatter", "relevance_rules:proportional", "rescale_rules:linear"),
+    "pad": Kind("rules:pad", "rules:pad", "rescale_rules:linear"),
     "activation": Kind(
-        gradient=f"{_RULES}:activation",
-        relevance=f"{_RELEVANCE}:activation",
-        rescale=f"{_RESCALE}:activation",
+        "rules:activation",
+        "relevance_rules:activation",
+        "rescale_rules:activation",
         decided_by="activation",
         words={"identity": "identity f(x)/x", "gradient": _MEASURED},
     ),
-    "linear": _with_weight("linear", (1, "weight")),
-    "addmm": _with_weight("addmm", (2, "mat2")),
-    "convolution": _with_weight("convolution", (1, "weight")),
-    "layer_norm": _norm("layer_norm"),
-    "rms_norm": _norm("rms_norm"),
-    "group_norm": _norm("group_norm"),
+    "linear": Kind(
+        "layer_rules:with_weight",
+        "relevance_rules:with_weight",
+        "rescale_rules:quadratic",
+        weight_at=(1, "weight"),
+        **_OF_WEIGHT,
+    ),
+    "addmm": Kind(
+        "layer_rules:with_weight",
+        "relevance_rules:with_weight",
+        "rescale_rules:quadratic",
+        weight_at=(2, "mat2"),
+        **_OF_WEIGHT,
+    ),
+    "convolution": Kind(
+        "layer_rules:with_weight",
+        "relevance_rules:with_weight",
+        "rescale_rules:quadratic",
+        weight_at=(1, "weight"),
+        axis="kept",
+        **_OF_WEIGHT,
+    ),
+    "layer_norm": Kind(
+        "layer_rules:layer_norm", "relevance_rules:passed", "rescale_rules:layer_norm", **_OF_NORM
+    ),
+    "rms_norm": Kind(
+        "layer_rules:rms_norm", "relevance_rules:passed", "rescale_rules:rms_norm", **_OF_NORM
+    ),
+    "group_norm": Kind(
+        "layer_rules:group_norm",
+        "relevance_rules:passed",
+        "rescale_rules:group_norm",
+        axis="kept",
+        **_OF_NORM,
+    ),
     "batch_norm": Kind(
-        gradient=f"{_LAYERS}:batch_norm",
-        relevance=f"{_RELEVANCE}:passed",
-        rescale=f"{_RESCALE}:batch_norm",
+        "layer_rules:batch_norm",
+        "relevance_rules:passed",
+        "rescale_rules:batch_norm",
         wording="linear: fixed statistics",
         axis="kept",
     ),
     "softmax": Kind(
-        gradient=f"{_LAYERS}:softmax",
-        relevance=f"{_RELEVANCE}:softmax",
-        rescale=f"{_RESCALE}:softmax",
+        "layer_rules:softmax",
+        "relevance_rules:softmax",
+        "rescale_rules:softmax",
         decided_by="attention",
         words={"constant": _WEIGHTS, "gradient": _MEASURED, "softmax": _SOFTMAX},
         held=True,
     ),
     "attention": Kind(
-        gradient=f"{_LAYERS}:attention",
-        relevance=f"{_RULES}:composite",
-        rescale=f"{_RESCALE}:attention",
+        "layer_rules:attention",
+        "rules:composite",
+        "rescale_rules:attention",
         decided_by="attention",
         words={
             "constant": _WEIGHTS,
@@ -241,11 +200,9 @@ KINDS: dict[str, Kind] = {
         },
         held=True,
     ),
+    # made of the others
     "composite": Kind(
-        gradient=f"{_RULES}:composite",
-        relevance=f"{_RULES}:composite",
-        rescale=f"{_RESCALE}:composite",
-        wording="seen from inside",  # made of the others
+        "rules:composite", "rules:composite", "rescale_rules:composite", wording="seen from inside"
     ),
 }
 
@@ -389,7 +346,8 @@ def rules_of_form(form: Form) -> Mapping[str, Callable[..., Any]]:
 
     Rules are named by strings, and imported here, because they need the mode that applies them.
     """
-    return {name: load(getattr(kind, form)) for name, kind in KINDS.items()}
+    places = {name: getattr(kind, form).partition(":") for name, kind in KINDS.items()}
+    return {kind: load(f"{_MODULES[module]}:{name}") for kind, (module, _, name) in places.items()}
 
 
 def operator_name(func: Callable[..., Any]) -> str:

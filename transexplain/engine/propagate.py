@@ -136,13 +136,9 @@ class Propagation:
     def relevance(self, seed: Tensor, *, last: bool = False) -> Tensor:
         """Relevance of every element of the input layer for the sum of seed * logits of an item.
 
-        Args:
-            seed: coefficients, shaped as the logits.
-            last: free the graph afterwards.
-
-        Returns:
-            input layer * gradient, shape of the input layer, float64, in logits; in relevance form
-            the relevance that arrives, in units of the seed. Both summed, where there is `summed`.
+        The seed is shaped as the logits; the graph is freed where it is the `last`. It is input
+        layer * gradient, shape of the input layer, float64, in logits; in relevance form what
+        arrives, in units of the seed. Both summed, where there is `summed`.
         """
         self.book.start()
         leaves = [self.input_layer] if self.sink is None else [self.input_layer, self.sink]
@@ -164,14 +160,9 @@ class Propagation:
     def relevance_of(
         self, seed: Tensor, maps: Sequence[Tensor], *, last: bool = False
     ) -> list[Tensor]:
-        """Relevance of attention maps (relevance form); the pass ends there, above the input.
+        """Relevance of some of the maps in `attention` for a seed (B, C), in relevance form.
 
-        There is no ledger of such a pass.
-
-        Args:
-            seed: (B, C) coefficients.
-            maps: some of `attention`.
-            last: free the graph afterwards.
+        The pass ends there, above the input layer, and has no ledger.
         """
         self.book.start(keep=False)
         return arriving(self.logits, maps, seed, last=last)
@@ -199,12 +190,9 @@ def propagate(
     census: Census | None = None,
     summed: Callable[[Tensor], Tensor] | None = None,
 ) -> Propagation:
-    """Run `forward` under `composite` for a batch of `items` (B).
+    """Run the model (`forward`) under the rules of `composite` for a batch of `items` (B).
 
     Args:
-        forward: runs the model.
-        composite: the rules.
-        items: B.
         module: names the weights that overrides match.
         record_attention: keep the attention maps (relevance form).
         known_values: outputs of linear operators from an earlier pass over the same batch.

@@ -94,57 +94,6 @@ class ReplayedPropagation:
         return tensors[_RELEVANCE][:items]
 
 
-def traced_step(
-    forward: InputForward,
-    composite: Composite,
-    inputs: Mapping[str, Tensor],
-    shape: tuple[int, ...],
-    *,
-    module: nn.Module | None = None,
-    summed: Summed | None = None,
-) -> TracedStep:
-    """Trace one step of a batch; see `propagate` for what is raised besides.
-
-    Args:
-        forward: runs the model.
-        composite: the rules.
-        inputs: of the batch, by name; the trace is for their shapes.
-        shape: of the logits.
-        module: names the weights that overrides match.
-        summed: done to the relevance, as a part of the trace.
-
-    Raises UntraceableError where a shape depends on numbers that the model computes.
-    """
-    bookings: list[tuple[tuple[tuple[Entry, str, int], ...], bool, bool]] = []
-
-    def step(*given: Tensor) -> Sequence[Tensor]:
-        *tensors, seed = given
-        named = dict(zip(inputs, tensors, strict=True))
-        passes = propagate(
-            lambda taps: forward(named, taps), composite, shape[0], module=module, summed=summed
-        )
-        relevance = passes.relevance(seed, last=True)
-        amplified, booked = passes.book.amplified_most, passes.book.sites
-        bookings[:] = [(tuple(booked), amplified is not None, passes.cut_softmax)]
-        most = () if amplified is None else (amplified,)
-        return [passes.logits.detach(), relevance, *most, *booked.values()]
-
-    tensors = list(inputs.values())
-    seed = torch.ones(shape, dtype=torch.float64, device=tensors[0].device)
-    graph = traced(step, [*tensors, seed])
-    ((sites, amplifies, cut_softmax),) = bookings
-    return TracedStep(
-        traced=graph,
-        composite=composite,
-        shape=shape,
-        device=tensors[0].device,
-        shapes={name: tuple(tensor.shape) for name, tensor in inputs.items()},
-        sites=sites,
-        amplifies=amplifies,
-        cut_softmax=cut_softmax,
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tracing:
     """Whether a step becomes a flat graph, and what a replay of it costs."""
@@ -156,25 +105,18 @@ class Tracing:
     why: str  #: why it could not be traced; else empty
 
 
-def try_tracing(
-    forward: InputForward,
-    composite: Composite,
-    inputs: Mapping[str, Tensor],
-    shape: tuple[int, ...],
-    *,
-    module: nn.Module | None = None,
-) -> Tracing:
-    """Trace as `traced_step` does, and time replays over the same inputs."""
+def try_tracing(work: "Step") -> Tracing:
+    """Trace a step, and time replays over the same inputs."""
     begun = time.perf_counter()
     try:
-        step = traced_step(forward, composite, inputs, shape, module=module)
+        step = work.traced()
     except EngineError as error:
         took = time.perf_counter() - begun
         return Tracing(operators=None, guards=0, seconds=took, replay=None, why=str(error))
-    took, seed, rounds = time.perf_counter() - begun, torch.ones(shape), []
+    took, seed, rounds = time.perf_counter() - begun, torch.ones(work.shape), []
     for _ in range(3):
         begun = time.perf_counter()
-        passes = step.propagation(inputs)
+        passes = step.propagation(work.inputs)
         if passes is not None:
             passes.relevance(seed).sum().item()  # which waits for a device
         rounds.append(time.perf_counter() - begun)
@@ -200,14 +142,14 @@ class Step:
     inputs: Mapping[str, Tensor]  #: (B, ...) by name
     shape: tuple[int, ...]  #: of the logits: (B, C), or (B, P, C)
     module: nn.Module
-    summed: Summed
-    at: Hashable  #: what `forward` and `summed` depend on besides the inputs: the input layer
+    summed: Summed | None = None  #: done to the relevance, as a part of a trace
+    at: Hashable = None  #: what `forward` and `summed` depend on besides: the input layer
     rows: int | None = None  #: rows to fill the batch up to for a replay; None: it stays as it is
 
-    def eager(self) -> Passes:
-        """Run the forward pass as it is."""
+    def eager(self, inputs: Mapping[str, Tensor] | None = None) -> Propagation:
+        """Run the forward pass as it is, on these inputs or on others; raises as `propagate`."""
         return propagate(
-            lambda taps: self.forward(self.inputs, taps),
+            lambda taps: self.forward(inputs or self.inputs, taps),
             self.composite,
             self.shape[0],
             module=self.module,
@@ -215,14 +157,32 @@ class Step:
         )
 
     def traced(self) -> TracedStep:
-        """A trace of this step; see `traced_step`."""
-        return traced_step(
-            self.forward,
-            self.composite,
-            self.inputs,
-            self.shape,
-            module=self.module,
-            summed=self.summed,
+        """A trace of this step for inputs of these shapes; see `propagate` for what is raised.
+
+        Raises UntraceableError where a shape depends on numbers that the model computes.
+        """
+        bookings: list[tuple[tuple[tuple[Entry, str, int], ...], bool, bool]] = []
+
+        def step(*given: Tensor) -> Sequence[Tensor]:
+            *tensors, seed = given
+            passes = self.eager(dict(zip(self.inputs, tensors, strict=True)))
+            relevance = passes.relevance(seed, last=True)
+            amplified, booked = passes.book.amplified_most, passes.book.sites
+            bookings[:] = [(tuple(booked), amplified is not None, passes.cut_softmax)]
+            most = () if amplified is None else (amplified,)
+            return [passes.logits.detach(), relevance, *most, *booked.values()]
+
+        graph = traced(step, self.examples)
+        ((sites, amplifies, cut_softmax),) = bookings
+        return TracedStep(
+            traced=graph,
+            composite=self.composite,
+            shape=self.shape,
+            device=self.device,
+            shapes={name: tuple(tensor.shape) for name, tensor in self.inputs.items()},
+            sites=sites,
+            amplifies=amplifies,
+            cut_softmax=cut_softmax,
         )
 
     @property

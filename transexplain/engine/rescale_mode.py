@@ -191,13 +191,9 @@ class Rescaled:
     difference: Tensor  #: (N, ...) from the reference, float64
 
     def relevance(self, seed: Tensor) -> Tensor:
-        """Contribution of every element of the input layer to a difference of seeded logits.
+        """Contribution (N, ...) of every element of the input layer, in float64.
 
-        Args:
-            seed: (N, C) coefficients.
-
-        Returns:
-            (N, ...) float64; sums to sum_c seed_c (logit_c - logit_c at the reference), per item.
+        For a seed (N, C) it sums to sum_c seed_c (logit_c - logit_c at the reference), per item.
         """
         seeded = seed.to(self.logits)
         (gradient,) = torch.autograd.grad(self.logits, self.input_layer, seeded, retain_graph=True)

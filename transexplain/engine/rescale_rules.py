@@ -10,6 +10,7 @@ spelled, thereby gets the one quotient that there is.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,29 +18,13 @@ from torch import Tensor
 from torch.autograd import Function
 
 from transexplain.engine import operator_parts
+from transexplain.engine.gradient_functions import Multiplied, writable
 from transexplain.engine.layer_rules import batch_scale
 from transexplain.engine.operator_call import Call, carried
 from transexplain.engine.operators import operator_of
 from transexplain.engine.rescale_mode import RescaleMode, pair, reference_of
 
 Value = Callable[[], Tensor]
-
-
-class Multiplied(Function):
-    """An elementwise value with a multiplier for its backward."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Value, multiplier: Tensor) -> Tensor:
-        """`value()` and `multiplier`, both of the shape of x."""
-        ctx.save_for_backward(multiplier)
-        ctx.dtype = x.dtype
-        return _own(value())
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Gradient times multiplier."""
-        (multiplier,) = ctx.saved_tensors
-        return (gradients[0] * multiplier).to(ctx.dtype), None, None
 
 
 class Instead(Function):
@@ -49,7 +34,7 @@ class Instead(Function):
     def forward(ctx: Any, graph: Tensor, value: Value) -> Tensor:
         """`value()`, of the shape of `graph`."""
         ctx.dtype = graph.dtype
-        return _own(value())
+        return writable(value())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
@@ -99,7 +84,7 @@ class SoftmaxMultiplier(Function):
         share = torch.where(total == 0, 0, mean / total)  # a row that sees nothing
         ctx.save_for_backward(mean, share)
         ctx.rest = (dim, log, x.dtype)
-        return _own(value())
+        return writable(value())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
@@ -140,11 +125,6 @@ class Winner(Function):
         difference = (x - x_other).detach()
         out = torch.where(difference == 0, 0, taken / difference)
         return out.to(ctx.dtype), None, None
-
-
-def _own(value: Tensor) -> Tensor:
-    """A tensor that a model may write into."""
-    return value.clone() if value._is_view() else value
 
 
 def _centred(values: Tensor) -> Tensor:
@@ -241,21 +221,13 @@ def extremum(mode: RescaleMode, call: Call, other: Call) -> Any:
     largest = "max" in call.name
     second = call.argument(1, "other", None)
     if isinstance(second, Tensor) and call.name not in ("amax", "amin"):
-        return mode.again(_larger if largest else _smaller, call)
+        return mode.again(partial(_chosen, torch.amax if largest else torch.amin), call)
     return winner(call, other, largest=largest)
 
 
-def _larger(input: Tensor, other: Tensor) -> Tensor:
-    return _side_by_side(input, other).amax(dim=0)
-
-
-def _smaller(input: Tensor, other: Tensor) -> Tensor:
-    return _side_by_side(input, other).amin(dim=0)
-
-
-def _side_by_side(input: Tensor, other: Tensor) -> Tensor:
+def _chosen(choose: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(input.shape, other.shape)  # type: ignore[no-untyped-call]
-    return torch.stack([input.expand(shape), other.expand(shape)])
+    return choose(torch.stack([input.expand(shape), other.expand(shape)]), dim=0)
 
 
 def winner(call: Call, other: Call, *, largest: bool) -> Any:

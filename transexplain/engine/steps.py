@@ -5,10 +5,11 @@ and whenever nothing better is ready. Tracing takes seconds: a step has to have 
 """
 
 import logging
+import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from transexplain.engine.replay import Passes, Step, TensorFunction, TracedStep, positions_of
+from transexplain.engine.replay import Passes, Step, TensorFunction, positions_of
 from transexplain.engine.traced import ONE_AT_A_TIME, Begun
 from transexplain.settings import StepPolicy
 
@@ -46,26 +47,16 @@ class _History:
     replayed: float = 0.0  #: seconds of replays
     fastest: dict[str, float] = field(default_factory=dict)  #: seconds, eager and replayed
     replays: int = 0
-    traces: list["_Trace"] = field(default_factory=list)
+    traces: list["Replay"] = field(default_factory=list)
     refused: str = ""  #: why it stays eager
 
-
-@dataclass(frozen=True, slots=True)
-class _Trace:
-    """A trace of a step or of a function."""
-
-    replay: "Replay"
-    step: TracedStep | None = None  #: what the outputs are, of a step
-
-    @classmethod
-    def of(cls, work: "Step | TensorFunction", warn: Callable[[str], None]) -> "_Trace":
-        """Traced now."""
-        from transexplain.engine.compiled import Replay
-
-        made = work.traced()
-        step = made if isinstance(made, TracedStep) else None
-        plain = made.traced if isinstance(made, TracedStep) else made
-        return cls(Replay.of(plain, work.examples, warn), step)
+    def took(self, seconds: float, *, replayed: bool) -> None:
+        """Note how long it took: it says whether replays are worth it."""
+        name = "replayed" if replayed else "eager"
+        self.fastest[name] = min(seconds, self.fastest.get(name, seconds))
+        self.eager += 0.0 if replayed else seconds
+        self.replayed += seconds if replayed else 0.0
+        self.replays += replayed
 
 
 class Steps:
@@ -93,12 +84,11 @@ class Steps:
     def passes(self, step: Step) -> Iterator[Passes]:
         """Passes over one batch, replayed where that is ready; they end with the block."""
         filled = step.filled()
-        with self._run_of(filled) as run:
-            trace = run.trace()
+        with self._replay_of(filled) as trace:
             if trace is None or trace.step is None:
                 yield step.eager()
             else:
-                current = replace(trace.step, traced=trace.replay.traced)
+                current = replace(trace.step, traced=trace.traced)
                 yield current.replayed(filled.inputs, step.shape[0])
 
     @contextmanager
@@ -107,9 +97,8 @@ class Steps:
 
         None where the function has to be called.
         """
-        with self._run_of(work) as run:
-            trace = run.trace()
-            yield None if trace is None else trace.replay.traced.begin(*work.given)
+        with self._replay_of(work) as trace:
+            yield None if trace is None else trace.traced.begin(*work.given)
 
     def called(self, work: TensorFunction) -> list[Tensor]:
         """Return what the function gives, replayed where that is ready."""
@@ -120,18 +109,57 @@ class Steps:
             return [tensor.clone() for tensor in begun.end(work.examples[-1])]
 
     @contextmanager
-    def _run_of(self, work: Step | TensorFunction) -> Iterator["_StepRun"]:
+    def _replay_of(self, work: Step | TensorFunction) -> Iterator["Replay | None"]:
+        """What applies to these inputs, while it is used; None where eager code has to run."""
         if not self._may_recur(work) or not self._lock.acquire(blocking=False):
             self._ran.add("eager")
-            yield _StepRun(self, work, None)
+            yield None
             return
         try:
-            run = _StepRun(self, work, self._of(work))
-            begun = time.perf_counter()
-            yield run
-            run.record(time.perf_counter() - begun)
+            history, device, begun = self._of(work), work.device.type, time.perf_counter()
+            trace = self._fitting(history, work, device) or self._traced(history, work, device)
+            kind = "eager" if trace is None else trace.traced.kind
+            self._ran.add(kind)
+            yield trace
+            history.took(time.perf_counter() - begun, replayed=kind != "eager")
+            slower = history.fastest.get("replayed", 0.0) > history.fastest.get("eager", math.inf)
+            if history.replays == _TIMED and slower and device not in self.compiling:
+                history.refused, history.traces = "a replay is not faster", []
         finally:
             self._lock.release()
+
+    def _fitting(
+        self, history: _History, work: Step | TensorFunction, device: str
+    ) -> "Replay | None":
+        for trace in history.traces:
+            if device in self.compiling and history.replayed >= self.earned[device]:
+                trace.compile()
+            trace.use_compiled()
+            if trace.traced.applies(*work.given):
+                return trace
+        return None
+
+    def _traced(
+        self, history: _History, work: Step | TensorFunction, device: str
+    ) -> "Replay | None":
+        soon = history.eager < self.earned[device]
+        if history.refused or soon or len(history.traces) == _TRACES:
+            return None
+        if not ONE_AT_A_TIME.acquire(blocking=False):
+            return None  # a thread compiles: later
+        try:
+            from transexplain.engine.compiled import Replay
+
+            trace = Replay.of(work.traced(), work.examples, self.warn)
+        except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
+            history.refused = f"{type(error).__name__}: {error}"
+            self.warn(f"explained eagerly, for a step could not be traced: {history.refused}")
+            return None
+        finally:
+            ONE_AT_A_TIME.release()
+        history.eager = 0.0
+        history.traces.append(trace)
+        return trace
 
     def ran(self) -> tuple[str, ...]:
         """Return how steps ran since the last call: some of compiled, eager, replayed."""
@@ -190,69 +218,6 @@ class Steps:
         if len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return history
-
-
-@dataclass(slots=True)
-class _StepRun:
-    """One run of what recurs."""
-
-    steps: Steps
-    work: Step | TensorFunction
-    found: _History | None  #: None: it runs eagerly
-    kind: str = "eager"
-
-    def trace(self) -> _Trace | None:
-        """Return what applies to these inputs; None where eager code has to run."""
-        if self.found is None:
-            return None
-        made = self._fitting(self.found) or self._made(self.found)
-        self.kind = "eager" if made is None else made.replay.traced.kind
-        self.steps._ran.add(self.kind)
-        return made
-
-    def _fitting(self, history: _History) -> _Trace | None:
-        device = self.work.device.type
-        for trace in history.traces:
-            if device in self.steps.compiling and history.replayed >= self.steps.earned[device]:
-                trace.replay.compile()
-            trace.replay.use_compiled()
-            if trace.replay.traced.applies(*self.work.given):
-                return trace
-        return None
-
-    def _made(self, history: _History) -> _Trace | None:
-        device = self.work.device.type
-        soon = history.eager < self.steps.earned[device]
-        if history.refused or soon or len(history.traces) == _TRACES:
-            return None
-        if not ONE_AT_A_TIME.acquire(blocking=False):
-            return None  # a thread compiles: later
-        try:
-            trace = _Trace.of(self.work, self.steps.warn)
-        except Exception as error:  # noqa: BLE001 - a model's own code may raise anything in a trace
-            history.refused = f"{type(error).__name__}: {error}"
-            self.steps.warn(f"explained eagerly, for a step could not be traced: {history.refused}")
-            return None
-        finally:
-            ONE_AT_A_TIME.release()
-        history.eager = 0.0
-        history.traces.append(trace)
-        return trace
-
-    def record(self, seconds: float) -> None:
-        """Note how long it took: it says whether replays are worth it."""
-        history, replayed = self.found, self.kind != "eager"
-        if history is None:
-            return
-        name = "replayed" if replayed else "eager"
-        history.fastest[name] = min(seconds, history.fastest.get(name, seconds))
-        history.eager += 0.0 if replayed else seconds
-        history.replayed += seconds if replayed else 0.0
-        history.replays += replayed
-        slower = history.fastest.get("replayed", 0.0) > history.fastest.get("eager", seconds)
-        will_be_compiled = self.work.device.type in self.steps.compiling
-        if history.replays == _TIMED and slower and not will_be_compiled:
-            history.refused, history.traces = "a replay is not faster", []
 
 
 def bucket_of(length: int, *, apart: int = 16) -> int:

@@ -9,7 +9,7 @@ of the trace depends on values, so a replay whose guards hold computes what eage
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -217,46 +217,41 @@ def traced(function: Function, inputs: Sequence[Tensor]) -> Traced:
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    seen = _Readings()
+    # what decides the course of the function, in the order of its reading
+    values: list[Tensor] = []  # that Python reads
+    shaping: list[Tensor] = []  # masks that decide a size
 
     def whole(*given: Tensor) -> list[Tensor]:
-        seen.values, seen.shaping = [], []
-        with fixed_shapes(), _ReadByPython(seen), _Read(seen):
+        values.clear()
+        shaping.clear()
+        with fixed_shapes(), _ReadByPython(values), _Read(values, shaping):
             outputs = list(function(*given))
-        return [*outputs, *seen.values, *seen.shaping]
+        return [*outputs, *values, *shaping]
 
     with ONE_AT_A_TIME:
         graph = make_fx(whole, tracing_mode="real")(*inputs)
         settle_shapes(graph)
         graph.graph.eliminate_dead_code()
-        return _parted(graph, seen)
-
-
-@dataclass(slots=True)
-class _Readings:
-    """What decided the course of a function, in the order of its reading."""
-
-    values: list[Tensor] = field(default_factory=list)  #: that Python read
-    shaping: list[Tensor] = field(default_factory=list)  #: masks that decided a size
+        return _parted(graph, values, shaping)
 
 
 class _Read(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes every number that leaves a tensor, and every tensor that decides a shape."""
 
-    def __init__(self, seen: _Readings) -> None:
+    def __init__(self, values: list[Tensor], shaping: list[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.seen = seen
+        self.values, self.shaping = values, shaping
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if torch.Tag.dynamic_output_shape in func.tags:
-            self.seen.shaping.extend(_deciding(func, args))
+            self.shaping.extend(_deciding(func, args))
         if func not in _READING:
             return func(*args, **(kwargs or {}))
         from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
-        self.seen.values.extend(args)
+        self.values.extend(args)
         with disable_proxy_modes_tracing():
             return func(*args, **(kwargs or {}))
 
@@ -276,15 +271,15 @@ _READ_WHOLE = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__})
 class _ReadByPython(TorchFunctionMode):
     """The same for what takes a tensor's memory as it is, past every dispatcher."""
 
-    def __init__(self, seen: _Readings) -> None:
+    def __init__(self, values: list[Tensor]) -> None:
         super().__init__()
-        self.seen = seen
+        self.values = values
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in _READ_WHOLE:
-            self.seen.values.append(args[0].detach())
+            self.values.append(args[0].detach())
         return func(*args, **(kwargs or {}))
 
 
@@ -297,16 +292,16 @@ def _depending(graph: GraphModule, on: Sequence[Node]) -> dict[Node, None]:
     return dependent
 
 
-def _parted(graph: GraphModule, seen: _Readings) -> Traced:
+def _parted(graph: GraphModule, values: Sequence[Tensor], shaping: Sequence[Tensor]) -> Traced:
     *_, last = inputs = list(graph.graph.find_nodes(op="placeholder"))
     (end,) = graph.graph.find_nodes(op="output")
-    read = [*seen.values, *seen.shaping]
+    read = [*values, *shaping]
     results = list(end.args[0])
     given, guards = results[: len(results) - len(read)], results[len(results) - len(read) :]
     moving, late = _depending(graph, inputs), _depending(graph, [last])
     if any(guard in late for guard in guards):
         raise UntraceableError("what is computed depends on numbers that are read from the seed")
-    _refuse_shapes_of_numbers(graph, guards[len(seen.values) :], moving)
+    _refuse_shapes_of_numbers(graph, guards[len(values) :], moving)
     kept = [(guard, value) for guard, value in zip(guards, read, strict=True) if guard in moving]
     after = [node for node in late if node not in (last, end)]
     needed = dict.fromkeys(

@@ -310,16 +310,9 @@ def explain_again(
 ) -> list[Explained]:
     """Explain each item for targets of its own; None stands for those of the request.
 
-    Items of the same targets share batches. The results are in the order of `wanted`.
-
-    Args:
-        model: as it was, or another one of the same classes.
-        request: how it was explained.
-        wanted: items, or why there is none, each with its targets as a plan writes them.
-        observer: of the passes.
-        alone: ids of items that share no batch.
-
-    Raises as `explain_items`.
+    Items of the same targets share batches. The results are in the order of `wanted`: items, or why
+    there is none, each with its targets as a plan writes them. Other arguments are those of
+    `explain_items`, which says what is raised.
     """
     by_targets: dict[tuple[str, ...] | None, list[int]] = {}
     for number, (_, specs) in enumerate(wanted):

@@ -395,7 +395,6 @@ class RangeReader(io.RawIOBase):
 
     def __init__(self, url: str, expected: FileInfo | None = None) -> None:
         self.info = info(url)
-        self.bytes_read = 0
         self._place = 0
         if expected is not None:
             _check_same(self.info, expected)
@@ -431,7 +430,6 @@ class RangeReader(io.RawIOBase):
         content = read_range(self.info.url, self._place, stop)
         view[: len(content)] = content
         self._place += len(content)
-        self.bytes_read += len(content)
         return len(content)
 
 

@@ -51,12 +51,12 @@ from transexplain.methods.batch_explanation import (
 )
 from transexplain.models.hidden_states import (
     EMBEDDINGS,
-    ForwardTaps,
     LayerName,
     Layers,
     named,
     run_layers,
 )
+from transexplain.models.input_layer import Taps
 from transexplain.models.lm_head import LMHead, lm_head
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
@@ -127,7 +127,7 @@ def layers_with(
         return layers, layers.gradient
     passed: list[Propagation] = []
 
-    def run(forward: Callable[[ForwardTaps], Tensor]) -> Tensor:
+    def run(forward: Callable[[Taps], Tensor]) -> Tensor:
         items = len(batch.encoded)
         passed.append(propagate(forward, composite("lrp"), items, module=model.module))
         return passed[0].logits

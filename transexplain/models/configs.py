@@ -5,7 +5,6 @@ the model that they describe.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Literal
@@ -220,23 +219,18 @@ _TIMES = 8
 _SPARE_TENSORS, _SPARE_NUMBERS = 1 << 10, 1 << 28
 
 
-@dataclass(frozen=True, slots=True)
-class WeightSize:
-    """The size of the weights, as the headers of their files state it."""
+def size_of(weights: Mapping[str, Tensor]) -> tuple[int, int]:
+    """The number of tensors, and of all their numbers."""
+    return len(weights), sum(weight.numel() for weight in weights.values())
 
-    tensors: int
-    numbers: int
 
-    @classmethod
-    def of(cls, files: Iterable[Path]) -> "WeightSize":
-        """Of safetensors `files` whose headers were checked; no tensor is read."""
-        tensors = numbers = 0
-        for path in files:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118
-                    tensors += 1
-                    numbers += prod(file.get_slice(name).get_shape())
-        return cls(tensors, numbers)
+def size_in_files(files: Iterable[Path]) -> tuple[int, int]:
+    """As `size_of`, by the headers of safetensors files; no tensor is read."""
+    sizes = []
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            sizes += [prod(file.get_slice(name).get_shape()) for name in file.keys()]  # noqa: SIM118
+    return len(sizes), sum(sizes)
 
 
 class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -245,12 +239,12 @@ class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
     What a call would make is worked out before it runs. Raises ModelLoadError there.
     """
 
-    def __init__(self, size: WeightSize, where: str) -> None:
+    def __init__(self, size: tuple[int, int], where: str) -> None:
+        """`size` as of `size_of`."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._where = where
-        self._tensors = _TIMES * size.tensors + _SPARE_TENSORS
-        self._numbers = _TIMES * size.numbers + _SPARE_NUMBERS
-        self._size = size
+        self._where, self._size = where, size
+        self._tensors = _TIMES * size[0] + _SPARE_TENSORS
+        self._numbers = _TIMES * size[1] + _SPARE_NUMBERS
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -261,19 +255,17 @@ class Budget(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if any(isinstance(value, Tensor) for value in _flat((*args, *given.values()))):
                 self._check(_made(func, *tree_map_only(Tensor, _on_meta, (args, given))))
             else:
-                self._take(_new(func, args, given))
+                new = _new(func, args, given)
+                self._check(new)
+                self._tensors -= len(new)
+                self._numbers -= sum(new)
         return func(*args, **given)
-
-    def _take(self, made: list[int]) -> None:
-        self._check(made)
-        self._tensors -= len(made)
-        self._numbers -= sum(made)
 
     def _check(self, made: list[int]) -> None:
         if len(made) > self._tensors or sum(made) > self._numbers:
             raise ModelLoadError(
                 f"{self._where}: the configuration asks for a far larger model than its weights "
-                f"are ({self._size.tensors:,} tensors of {self._size.numbers:,} numbers); "
+                f"are ({self._size[0]:,} tensors of {self._size[1]:,} numbers); "
                 "compare the numbers of layers, widths and positions with the model's own"
             )
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from transexplain.errors import ConfigurationError, EngineError
 from transexplain.models.calling import eval_mode
-from transexplain.models.input_layer import sequence_of
+from transexplain.models.input_layer import Layout, Taps, sequence_of
 from transexplain.models.loaded_model import Batch, LoadedModel
 from transexplain.types.items import own_positions
 
@@ -66,12 +66,8 @@ class Layers:
     def gradient(self, layer: int, seed: Tensor, *, last: bool = False) -> Tensor:
         """(B, T, D) the gradient of sum_c seed[:, c] * logit_c at what `layer` gave.
 
-        Args:
-            layer: 0..L-1, or EMBEDDINGS.
-            seed: (B, C) coefficients.
-            last: free the graph afterwards.
-
-        Raises EngineError where the logits do not depend on the layer.
+        The graph is freed where it is the `last`. Raises EngineError where the logits do not depend
+        on the layer.
         """
         output = self.inputs if layer == EMBEDDINGS else self._output(layer)
         gradients = torch.autograd.grad(
@@ -132,18 +128,8 @@ def named(layer: int) -> str:
     return "the embeddings" if layer == EMBEDDINGS else f"layer {layer}"
 
 
-class ForwardTaps(Protocol):
-    """What a forward pass calls at its input layer."""
-
-    def input_layer(self, tensor: Tensor) -> Tensor:
-        """Take the tensor at the input layer; returns what replaces it."""
-
-    def encoder_begins(self) -> None:
-        """Called where the encoder begins."""
-
-
 #: runs a forward pass with taps of its own, and returns its logits
-Runner = Callable[[Callable[[ForwardTaps], Tensor]], Tensor]
+Runner = Callable[[Callable[[Taps], Tensor]], Tensor]
 
 
 def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> Layers:
@@ -155,7 +141,7 @@ def run_layers(model: LoadedModel, batch: Batch, run: Runner | None = None) -> L
     """
     hooks = _LayerHooks()
 
-    def forward(taps: ForwardTaps) -> Tensor:
+    def forward(taps: Taps) -> Tensor:
         hooks.taps = taps
         return _run(model, batch, hooks)
 
@@ -195,14 +181,13 @@ def blocks_of(model: LoadedModel) -> tuple[nn.Module, ...]:
             return tuple(parent)  # the container is called as a whole, so it is no list of layers
         if not isinstance(parent, nn.ModuleList):
             break
-        if outermost is not model.sites.block and not _holds_lists(parent):
+        # lists of lists alone
+        if outermost is not model.sites.block and not all(
+            isinstance(child, nn.ModuleList) for child in parent
+        ):
             break
         outermost = parent
     return tuple(_flat(outermost))
-
-
-def _holds_lists(parent: nn.ModuleList) -> bool:
-    return all(isinstance(child, nn.ModuleList) for child in parent)
 
 
 def _flat(part: nn.Module) -> Iterator[nn.Module]:
@@ -214,7 +199,7 @@ def _flat(part: nn.Module) -> Iterator[nn.Module]:
 
 
 def _run(model: LoadedModel, batch: Batch, hooks: "_LayerHooks") -> Tensor:
-    with hooks.placed(blocks_of(model), model.module):
+    with hooks.placed(model):
         return model.run(batch, at="encoder", taps=hooks)
 
 
@@ -223,12 +208,15 @@ class _LayerHooks:
 
     def __init__(self, replace: tuple[int, Tensor] | None = None) -> None:
         self.outputs: list[Tensor | None] = []
+        self.entry: Tensor | None = None  #: (B, T, D), what the first layer takes
         self.encoded: Tensor | None = None
         self.width: tuple[int, ...] = ()
         self.inputs = torch.empty(0)
         self.replace = replace  #: number of a call, and what it gives instead
-        self.taps: ForwardTaps | None = None  #: of who runs the pass
+        self.taps: Taps | None = None  #: of who runs the pass
         self.thread = threading.get_ident()
+        self.begun = False
+        self.layout: Layout = "sequence"
 
     def input_layer(self, tensor: Tensor) -> Tensor:
         """Begin the graph here, whether or not the parameters require gradients."""
@@ -245,16 +233,26 @@ class _LayerHooks:
             self.taps.encoder_begins()
 
     @contextmanager
-    def placed(self, blocks: tuple[nn.Module, ...], module: nn.Module) -> Iterator[None]:
-        handles = [block.register_forward_hook(self.on_layer) for block in dict.fromkeys(blocks)]
-        base = getattr(module, "base_model", None)  # as transformers calls the encoder of a model
-        if isinstance(base, nn.Module) and base is not module:
+    def placed(self, model: LoadedModel) -> Iterator[None]:
+        blocks, self.layout = blocks_of(model), model.sites.layout
+        handles = [blocks[0].register_forward_pre_hook(self.on_entry, with_kwargs=True)]
+        handles += [block.register_forward_hook(self.on_layer) for block in dict.fromkeys(blocks)]
+        # as transformers calls the encoder of a model
+        base = getattr(model.module, "base_model", None)
+        if isinstance(base, nn.Module) and base is not model.module:
             handles.append(base.register_forward_hook(self.on_base))
         try:
             yield
         finally:
             for handle in handles:
                 handle.remove()
+
+    def on_entry(self, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if threading.get_ident() == self.thread and not self.begun:
+            self.begun = True
+            taken = first_float((*args, kwargs.get("hidden_states")))
+            # a copy, so that no operator in place changes what is kept
+            self.entry = None if taken is None else sequence_of(taken, self.layout).clone()
 
     def on_layer(self, _block: nn.Module, _args: Any, output: Any) -> Any:
         if threading.get_ident() != self.thread:
@@ -305,20 +303,15 @@ def read_states(
 ) -> States:
     """One forward pass that keeps the hidden states of `layers`.
 
-    Args:
-        model: one with a repeated list of layers.
-        batch: B items.
-        layers: 0 is the input of the first layer (the input layer `encoder`), l the output of layer
-            l.
-        training: run the module as it is, in train mode; else in eval mode.
-
-    The graph is recorded where the caller has gradients on. Raises ConfigurationError where a
-    layer does not give one vector for each position of the first.
+    Layer 0 is the input of the first layer (the input layer `encoder`), l the output of layer l.
+    For `training` the module runs as it is, in train mode; else in eval mode. The graph is recorded
+    where the caller has gradients on. Raises ConfigurationError where a layer does not give one
+    vector for each position of the first.
     """
-    hooks = _StateHooks()
+    hooks = _LayerHooks()
     with hooks.placed(model):
         logits = model.caller(model.module, batch.inputs) if training else model.logits(batch)
-    sequences = [_sequence(model, hooks.states, layer) for layer in (0, *layers)]
+    sequences = [_sequence(model, hooks, layer) for layer in (0, *layers)]
     width, device = sequences[0].shape[1], logits.device
     # layers may lie on several devices
     hidden = tuple(sequence.to(device) for sequence in sequences[1:])
@@ -334,13 +327,13 @@ def masks_of(batch: Batch, width: int) -> tuple[Tensor, Tensor]:
 
 def readable_layers(model: LoadedModel, batch: Batch) -> dict[int, int]:
     """Layer -> D of every layer that `read_states` can read, by one forward pass over `batch`."""
-    hooks = _StateHooks()
+    hooks = _LayerHooks()
     with torch.no_grad(), eval_mode(model.module), hooks.placed(model):
         model.caller(model.module, batch.inputs)
     lists = {}
-    for layer in range(len(hooks.states)):
+    for layer in range(1 + len(hooks.outputs)):
         try:
-            lists[layer] = _sequence(model, hooks.states, layer).shape[-1]
+            lists[layer] = _sequence(model, hooks, layer).shape[-1]
         except ConfigurationError:
             continue
     return lists
@@ -351,9 +344,9 @@ def positions_of(batch: Batch, width: int) -> Tensor:
     return torch.arange(width, device=batch.lengths.device)[None] < batch.lengths[:, None]
 
 
-def _sequence(model: LoadedModel, states: Sequence[Tensor | None], layer: int) -> Tensor:
+def _sequence(model: LoadedModel, hooks: "_LayerHooks", layer: int) -> Tensor:
+    first, states = hooks.entry, [hooks.entry, *hooks.outputs]
     sequence = states[layer] if layer < len(states) else None
-    first = states[0] if states else None
     if sequence is not None and layer:
         try:
             sequence = sequence_of(sequence, model.sites.layout)
@@ -370,35 +363,3 @@ def _sequence(model: LoadedModel, states: Sequence[Tensor | None], layer: int) -
             "its first layer (layers that merge or split positions do not); read other layers"
         )
     return sequence
-
-
-class _StateHooks:
-    """The hooks of one forward pass, in one thread."""
-
-    def __init__(self) -> None:
-        self.states: list[Any] = []
-        self.thread = threading.get_ident()
-
-    @contextmanager
-    def placed(self, model: LoadedModel) -> Iterator[None]:
-        blocks, layout = blocks_of(model), model.sites.layout
-
-        def on_entry(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if threading.get_ident() != self.thread or self.states:
-                return
-            tensor = first_float((*args, kwargs.get("hidden_states")))
-            self.states.append(None if tensor is None else sequence_of(tensor, layout).clone())
-
-        def on_layer(_block: nn.Module, _args: Any, output: Any) -> None:
-            if threading.get_ident() == self.thread:
-                tensor = first_float(output)
-                # a copy, so that no operator in place changes what is kept
-                self.states.append(None if tensor is None else tensor.clone())
-
-        handles = [blocks[0].register_forward_pre_hook(on_entry, with_kwargs=True)]
-        handles += [block.register_forward_hook(on_layer) for block in dict.fromkeys(blocks)]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()

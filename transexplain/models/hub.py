@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -57,14 +56,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fetched:
-    """A model of a hub or store on this disk."""
-
-    folder: Path
-    source: str  #: `org/name@commit`, or the URL
-
-
 def fetchable(source: str) -> bool:
     """Return whether `source` is a URL, or spelt like `org/name` or `org/name@revision`."""
     if is_url(source):
@@ -72,8 +63,9 @@ def fetchable(source: str) -> bool:
     return _ID.fullmatch(source) is not None and not source.startswith(".")
 
 
-def fetch(source: str, *, remedy: str) -> Fetched:
-    """The files of a hub id, from the cache or the net, or of a folder at a URL.
+def fetch(source: str, *, remedy: str) -> tuple[Path, str]:
+    """A folder here with the files of a hub id (cached or fetched) or URL; `org/name@commit`, or
+    the URL.
 
     Raises ModelLoadError, which ends with `remedy`; RemoteFileError, ObjectStoreError.
     """
@@ -102,7 +94,7 @@ def fetch(source: str, *, remedy: str) -> Fetched:
             f"({type(error).__name__}: {first_line}); {remedy}"
         ) from error
     commit = folder.name if _COMMIT.fullmatch(folder.name) else revision
-    return Fetched(folder=folder, source=f"{repo}@{commit}" if commit else repo)
+    return folder, f"{repo}@{commit}" if commit else repo
 
 
 def folder_of(source: str | Path) -> tuple[Path, str]:
@@ -115,11 +107,10 @@ def folder_of(source: str | Path) -> tuple[Path, str]:
         return folder, str(source)
     if isinstance(source, Path) or not fetchable(source):
         raise ModelLoadError.nowhere(str(source))
-    fetched = fetch(source, remedy="download it elsewhere and give its directory")
-    return fetched.folder, fetched.source
+    return fetch(source, remedy="download it elsewhere and give its directory")
 
 
-def _fetch_url(url: str) -> Fetched:
+def _fetch_url(url: str) -> tuple[Path, str]:
     check_url(url)
     if url.startswith("hf://"):
         there = hub_file(url)
@@ -127,7 +118,7 @@ def _fetch_url(url: str) -> Fetched:
             revision = f"@{there.revision}" if there.revision else ""
             return fetch(f"{there.repository}{revision}", remedy="download it elsewhere")
     place = pinned(url)
-    return Fetched(folder=local_folder(place, _WANTED), source=place)
+    return local_folder(place, _WANTED), place
 
 
 _INDEX = "model.safetensors.index.json"
@@ -252,11 +243,11 @@ def check_keys(
 ) -> None:
     """Raise ModelLoadError unless all three lists of weight names are empty."""
     faults = [
-        f"{what}: {_some(sorted(names))}"
+        f"{what}: {', '.join(names[:8])}" + (f" and {len(names) - 8} more" if names[8:] else "")
         for what, names in (
-            ("missing, so they would be random", missing),
-            ("not of this model", unexpected),
-            ("of another shape", wrong),
+            ("missing, so they would be random", sorted(missing)),
+            ("not of this model", sorted(unexpected)),
+            ("of another shape", sorted(wrong)),
         )
         if names
     ]
@@ -267,19 +258,7 @@ def check_keys(
         )
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Digests:
-    """The digests that identify a model's files."""
-
-    whole: str  #: sha256 over the sorted names and the contents
-    files: tuple[SourceFile, ...]  #: each by itself, by name
-
-
-def digests_of_folder(folder: Path, weights: Iterable[Path]) -> Digests:
+def digests_of_folder(folder: Path, weights: Iterable[Path]) -> tuple[str, tuple[SourceFile, ...]]:
     """Of weights, config, tokenizer and preprocessor files."""
     beside = [path for path in folder.iterdir() if is_digested(path.name)]
     return digests_of_files({path.name: path for path in (*weights, *beside) if path.is_file()})
@@ -290,8 +269,8 @@ def is_digested(name: str) -> bool:
     return _DIGESTED.fullmatch(name) is not None
 
 
-def digests_of_files(files: Mapping[str, Path]) -> Digests:
-    """Of `files` by name; every byte is read once."""
+def digests_of_files(files: Mapping[str, Path]) -> tuple[str, tuple[SourceFile, ...]]:
+    """Sha256 over the sorted names and the contents of `files`, and of each by itself, by name."""
     whole, each = hashlib.sha256(), []
     for name in sorted(files):
         digest = hashlib.sha256()
@@ -301,7 +280,7 @@ def digests_of_files(files: Mapping[str, Path]) -> Digests:
                 whole.update(chunk)
                 digest.update(chunk)
         each.append(SourceFile(path=name, sha256=digest.hexdigest()))
-    return Digests(whole=whole.hexdigest(), files=tuple(each))
+    return whole.hexdigest(), tuple(each)
 
 
 def digest_of_module(module: torch.nn.Module) -> str:

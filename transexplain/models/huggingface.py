@@ -22,7 +22,7 @@ from transexplain.models.assemble import (
     unique_names,
 )
 from transexplain.models.calling import cards
-from transexplain.models.configs import Budget, WeightSize
+from transexplain.models.configs import Budget, size_in_files
 from transexplain.models.hub import (
     check_keys,
     digests_of_folder,
@@ -160,9 +160,9 @@ def _read(
         module = _module(folder, task, dtype, device_map=_places(folder, task, dtype))
     else:
         module = _module(folder, task, dtype).to(device)
-    digests = digests_of_folder(folder, files)
+    digest, digested = digests_of_folder(folder, files)
     place = str(device or SPREAD)
-    origin = Origin(source=source, digest=digests.whole, device=place, files=digests.files)
+    origin = Origin(source=source, digest=digest, device=place, files=digested)
     return module.eval(), origin
 
 
@@ -443,7 +443,7 @@ def head_of_config(config: Mapping[str, Any]) -> Head | None:
 @contextmanager
 def _building(folder: Path) -> Iterator[None]:
     """Transformers builds a model in here, of no more than the weights of `folder` can fill."""
-    budget = Budget(WeightSize.of(weight_files(folder)), str(folder))
+    budget = Budget(size_in_files(weight_files(folder)), str(folder))
     with quiet(), _loading, budget:
         yield
 

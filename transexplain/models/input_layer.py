@@ -4,7 +4,7 @@ families.
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeGuard
 
@@ -236,10 +236,6 @@ def sequence_of(tensor: Tensor, layout: Layout) -> Tensor:
     return _REARRANGED[layout][0](tensor)
 
 
-def _channels_first_back(sequence: Tensor, like: Tensor) -> Tensor:
-    return sequence.transpose(1, 2).reshape(like.shape)
-
-
 #: layout of the block's input -> (to (B, T, D), back to the shape of the original)
 _REARRANGED: dict[Layout, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]] = {
     "sequence": (lambda tensor: tensor, lambda sequence, _like: sequence),
@@ -251,7 +247,10 @@ _REARRANGED: dict[Layout, tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Te
         lambda tensor: tensor.flatten(1, 2),
         lambda sequence, like: sequence.reshape(like.shape),
     ),
-    "channels_first": (lambda tensor: tensor.flatten(2).transpose(1, 2), _channels_first_back),
+    "channels_first": (
+        lambda tensor: tensor.flatten(2).transpose(1, 2),
+        lambda sequence, like: sequence.transpose(1, 2).reshape(like.shape),
+    ),
 }
 
 
@@ -286,13 +285,17 @@ def input_of(
     at: str = "encoder",
 ) -> Tensor:
     """The tensor at the input layer `at` for `inputs`; EngineError where it is never reached."""
+    with torch.no_grad():
+        return _reached(module, caller, sites, inputs, at).kept
+
+
+def _reached(
+    module: nn.Module, caller: Caller, sites: Sites, inputs: dict[str, Tensor], at: str
+) -> _Stop:
     taps = _Stop()
-    try:
-        with torch.no_grad():
-            tapped(module, caller, sites, inputs, at=at, taps=taps)
-    except _ReachedError:
-        pass
-    return taps.kept
+    with suppress(_ReachedError):
+        tapped(module, caller, sites, inputs, at=at, taps=taps)
+    return taps
 
 
 def is_inside_function(
@@ -302,13 +305,8 @@ def is_inside_function(
 
     Nothing can be measured there: what such a function gives would depend on no input.
     """
-    taps = _Stop()
-    try:
-        with torch.enable_grad():
-            tapped(module, caller, sites, inputs, at="encoder", taps=taps)
-    except _ReachedError:
-        pass
-    return not taps.gradients
+    with torch.enable_grad():
+        return not _reached(module, caller, sites, inputs, "encoder").gradients
 
 
 def probing_pictures(

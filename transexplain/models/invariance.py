@@ -70,25 +70,19 @@ class InvarianceTest:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._probe: _Probe | None = None
-        self._found: Invariance | None = None
+        self._measured: Invariance | None = None
 
     def is_over(self, *, ragged: bool) -> bool:
         """Return whether it is measured; `ragged`: with padding."""
-        invariance = self._found
+        invariance = self._measured
         return invariance is not None and (
             not ragged or not invariance.batch or invariance.padding is not None
         )
 
     def of(self, model: LoadedModel, sample: Encoded, *, ragged: bool) -> Invariance:
-        """The invariance of `model`, measured first where it is not known yet.
-
-        Args:
-            model: the model that this test belongs to.
-            sample: an item; probes are cut from it where the model brings no tokenizer.
-            ragged: whether padding matters to the caller.
-        """
+        """As `invariance_of`; probes are cut from `sample` where the model has no tokenizer."""
         with self._lock:
-            invariance, probe = self._found, self._probe
+            invariance, probe = self._measured, self._probe
             if invariance is not None and self.is_over(ragged=ragged):
                 return invariance
             if probe is None or (ragged and not probe.can_pad):
@@ -102,7 +96,7 @@ class InvarianceTest:
                     model, invariance.batch_difference, probe.padding_difference(model)
                 )
             finished = not invariance.batch or invariance.padding is not None
-            self._found, self._probe = invariance, None if finished else probe
+            self._measured, self._probe = invariance, None if finished else probe
             return invariance
 
 

@@ -1,7 +1,7 @@
 """The pretrained language-model head of an encoder: from hidden vectors to the vocabulary."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,21 @@ _REMEDY = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LMHead:
-    """The head of a masked language model, applied to the output of its encoder."""
+#: logits (B, T, V) over the vocabulary for hidden vectors (B, T, D) of the encoder
+LMHead = Callable[[Tensor], Tensor]
 
-    module: nn.Module  #: the language model around a stand-in for its encoder
 
-    @torch.no_grad()
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """Logits (B, T, V) over the vocabulary for hidden vectors (B, T, D) of the encoder."""
-        try:
-            logits: Tensor = self.module(inputs_embeds=hidden).logits
-        except (AttributeError, TypeError) as error:  # it requests another output of its encoder
-            raise ConfigurationError(
-                f"{type(self.module).__name__} reads more than the hidden vectors of its encoder "
-                f"({error}); choose a method that needs no head"
-            ) from error
-        return logits
+@torch.no_grad()
+def _decoded(module: nn.Module, hidden: Tensor) -> Tensor:
+    """As `LMHead`, by the language model around a stand-in for its encoder."""
+    try:
+        logits: Tensor = module(inputs_embeds=hidden).logits
+    except (AttributeError, TypeError) as error:  # it requests another output of its encoder
+        raise ConfigurationError(
+            f"{type(module).__name__} reads more than the hidden vectors of its encoder "
+            f"({error}); choose a method that needs no head"
+        ) from error
+    return logits
 
 
 class _StandIn(nn.Module):
@@ -71,7 +69,7 @@ def lm_head(model: LoadedModel, head: str | None = None) -> LMHead:
 def head_names(config: Any) -> frozenset[str]:
     """Names of the weights of the language-model head of `config`; empty where it has none."""
     try:
-        return frozenset(_Skeleton.of(config).aliases) if _has_head(config) else frozenset()
+        return frozenset(_skeleton(config)[1]) if _has_head(config) else frozenset()
     except ConfigurationError:
         return frozenset()
 
@@ -84,40 +82,38 @@ def _has_head(config: Any) -> bool:
     return encoder_only and kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Skeleton:
-    """A masked language model without weights, its encoder taken out."""
+#: name in the head -> names it may have in a file
+Aliases = dict[str, tuple[str, ...]]
 
-    module: nn.Module
-    aliases: dict[str, tuple[str, ...]]  #: name in the head -> names it may have in a file
-    decoder: str  #: name of the matrix (V, D) to the vocabulary
 
-    @classmethod
-    def of(cls, config: Any) -> "_Skeleton":
-        """Built on the meta device, so that nothing is drawn or held; ConfigurationError."""
-        from transformers import AutoModelForMaskedLM
+def _skeleton(config: Any) -> tuple[nn.Module, Aliases, str]:
+    """A masked language model without weights and encoder; last the name of its matrix (V, D).
 
-        try:
-            with quiet(), torch.device("meta"):
-                module = AutoModelForMaskedLM.from_config(config, trust_remote_code=False).eval()
-            words = module.get_input_embeddings().weight
-            matrix = module.get_output_embeddings().weight
-        except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-            raise ConfigurationError(
-                f"the language-model head of {config.model_type} cannot be built: {error}; choose "
-                "a method that needs no head"
-            ) from error
-        named = dict(module.named_parameters(remove_duplicate=False))
-        setattr(module, module.base_model_prefix, _StandIn())
-        own = module.state_dict(keep_vars=True)
-        decoder = next(name for name, value in own.items() if value is matrix)
-        aliases = {
-            name: (name, *(other for other in named if other != name and named[other] is value))
-            for name, value in own.items()
-        }
-        if len(own) > 1:  # a missing matrix is the word embedding
-            aliases[decoder] += tuple(name for name in named if named[name] is words)
-        return cls(module, aliases, decoder)
+    Built on the meta device, so that nothing is drawn or held. Raises ConfigurationError.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    try:
+        with quiet(), torch.device("meta"):
+            module = AutoModelForMaskedLM.from_config(config, trust_remote_code=False).eval()
+        words = module.get_input_embeddings().weight
+        matrix = module.get_output_embeddings().weight
+    except (AttributeError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"the language-model head of {config.model_type} cannot be built: {error}; choose "
+            "a method that needs no head"
+        ) from error
+    named = dict(module.named_parameters(remove_duplicate=False))
+    setattr(module, module.base_model_prefix, _StandIn())
+    own = module.state_dict(keep_vars=True)
+    decoder = next(name for name, value in own.items() if value is matrix)
+    aliases = {
+        name: (name, *(other for other in named if other != name and named[other] is value))
+        for name, value in own.items()
+    }
+    if len(own) > 1:  # a missing matrix is the word embedding
+        aliases[decoder] += tuple(name for name in named if named[name] is words)
+    return module, aliases, decoder
 
 
 def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
@@ -128,18 +124,18 @@ def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
             f"{model.ref.source} ({kind}) is no encoder that the installed transformers pretrains "
             "with a masked language-model head; choose a method that needs no head"
         )
-    skeleton = _Skeleton.of(config)
-    weights = _weights(_files(where, given=given), skeleton)
-    names = ", ".join(sorted(skeleton.aliases))
-    if not (set(weights) - {skeleton.decoder} or weights.keys() == skeleton.aliases.keys()):
+    module, aliases, decoder = _skeleton(config)
+    weights = _weights(_files(where, given=given), aliases)
+    if not (set(weights) - {decoder} or weights.keys() == aliases.keys()):
+        names = ", ".join(sorted(aliases))
         raise ConfigurationError(
             f"{where} holds no language-model head: looked for {names}; {_REMEDY}"
         )
     # a decoder that is not there is tied to the classifier's words
     words = getattr(next(iter(model.sites.embeddings), None), "weight", None)
-    if skeleton.decoder not in weights and isinstance(words, Tensor):
-        weights[skeleton.decoder] = words.detach()
-    expected: Mapping[str, Tensor] = skeleton.module.state_dict()
+    if decoder not in weights and isinstance(words, Tensor):
+        weights[decoder] = words.detach()
+    expected: Mapping[str, Tensor] = module.state_dict()
     missing = sorted(expected.keys() - weights.keys())
     wrong = [
         f"{name} is {tuple(weights[name].shape)}, the encoder's {tuple(expected[name].shape)}"
@@ -157,8 +153,8 @@ def _read(model: LoadedModel, where: str, *, given: bool) -> LMHead:
         name: value.to(device, dtype if value.is_floating_point() else value.dtype)
         for name, value in weights.items()
     }
-    skeleton.module.load_state_dict(ready, assign=True)
-    return LMHead(skeleton.module.requires_grad_(False))
+    module.load_state_dict(ready, assign=True)
+    return partial(_decoded, module.requires_grad_(False))
 
 
 def _files(where: str, *, given: bool) -> tuple[Path, ...]:
@@ -169,20 +165,20 @@ def _files(where: str, *, given: bool) -> tuple[Path, ...]:
     if folder.is_dir():
         return weight_files(folder)
     if fetchable(where) and (given or "/" in where):
-        return weight_files(fetch(where, remedy=_REMEDY).folder)
+        return weight_files(fetch(where, remedy=_REMEDY)[0])
     what = "is no directory, .safetensors file or hub id" if given else "was not read from files"
     raise ConfigurationError(f"no language-model head: {where} {what}; {_REMEDY}")
 
 
-def _weights(files: tuple[Path, ...], skeleton: _Skeleton) -> dict[str, Tensor]:
-    """The head's tensors in `files`, by their names in the skeleton; nothing else is read."""
+def _weights(files: tuple[Path, ...], aliases: Aliases) -> dict[str, Tensor]:
+    """The head's tensors in `files`, by their names in the head; nothing else is read."""
     weights: dict[str, Tensor] = {}
     places: dict[str, Path] = {}
     for path in files:
         with safe_open(path, framework="pt") as file:
             places.update(dict.fromkeys(file.keys(), path))
-    for name, aliases in skeleton.aliases.items():
-        alias = next((alias for alias in aliases if alias in places), None)
+    for name, others in aliases.items():
+        alias = next((alias for alias in others if alias in places), None)
         if alias is not None:
             with safe_open(places[alias], framework="pt") as file:
                 weights[name] = file.get_tensor(alias)

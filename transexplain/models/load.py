@@ -149,11 +149,11 @@ def present_files(source: str) -> dict[str, Path]:
         name, checkpoint = named_checkpoint(source)
         if checkpoint is not None:
             return {f"{name}/{checkpoint.name}": checkpoint} if checkpoint.is_file() else {}
-        folder = fetch(hub_name(name), remedy="give a checkpoint file").folder
+        folder = fetch(hub_name(name), remedy="give a checkpoint file")[0]
     elif local_path(source).is_dir():
         folder = local_path(source)
     elif fetchable(source) and not Path(source).is_absolute():
-        folder = fetch(source, remedy="give its directory").folder
+        folder = fetch(source, remedy="give its directory")[0]
     else:
         raise ModelLoadError.nowhere(source)
     files = [path for path in folder.iterdir() if is_digested(path.name)]

@@ -20,6 +20,7 @@ from transexplain.types.tokens import Token
 
 #: tokenizers without a limit say 10^30
 SANE = 10_000_000
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 _CONFIG_NAMES = ("max_position_embeddings", "n_positions", "max_sequence_length")
 
 
@@ -119,7 +120,7 @@ def capacity(module: nn.Module, tokenizer: Any | None) -> int | None:
     tables = [
         _rows(table)
         for name, table in module.named_modules()
-        if isinstance(table, nn.Embedding) and _is_position_table(name)
+        if isinstance(table, nn.Embedding) and name.rpartition(".")[2] in _POSITION_TABLES
     ]
     # relative and rotary positions have no table, only what the model was trained for
     bounds = tables or _configured(module)
@@ -142,11 +143,6 @@ def saved_truncation(tokenizer: Any) -> int | None:
     length = (getattr(backend, "truncation", None) or {}).get("max_length")
     special = tokenizer.num_special_tokens_to_add() if length is not None else 0
     return int(length) if length is not None and length > special else None
-
-
-def _is_position_table(name: str) -> bool:
-    last = name.rpartition(".")[2]
-    return last in ("wpe", "embed_positions", "position_embeddings", "position_embedding")
 
 
 def _rows(table: nn.Embedding) -> int:

@@ -18,7 +18,7 @@ from transexplain.files.local_copies import local_file
 from transexplain.files.paths import local_path
 from transexplain.files.remote_files import check_url, is_url
 from transexplain.models.assemble import Origin, assemble_image, unique_names
-from transexplain.models.configs import Budget, WeightSize, read_config
+from transexplain.models.configs import Budget, read_config, size_of
 from transexplain.models.hub import (
     check_header,
     digests_of_files,
@@ -290,18 +290,18 @@ def load_named(source: str, *, dtype: torch.dtype, device: torch.device | None) 
     name, checkpoint = named_checkpoint(source)
     if checkpoint is None:
         remedy = f"name a file here: {PREFIX}{name}?checkpoint=FILE.safetensors"
-        fetched = fetch(hub_name(name), remedy=remedy)
+        folder, _ = fetch(hub_name(name), remedy=remedy)
         return load_folder(
-            fetched.folder,
-            read_config(fetched.folder),
+            folder,
+            read_config(folder),
             source=f"{PREFIX}{name}",
             dtype=dtype,
             device=device,
         )
     weights = read_weights(checked_checkpoint(checkpoint))
     recipe = Recipe(architecture=name, args=head_size(name, weights))
-    digests = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
-    origin = Origin(source=source, digest=digests.whole, device=str(device), files=digests.files)
+    digest, digested = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
+    origin = Origin(source=source, digest=digest, device=str(device), files=digested)
     return _load(recipe, weights, str(checkpoint), origin=origin, dtype=dtype, device=device)
 
 
@@ -317,8 +317,8 @@ def load_folder(
     device = _one(device, source)
     files = weight_files(folder)
     recipe = recipe_of(folder, config)
-    digests = digests_of_folder(folder, files)
-    origin = Origin(source=source, digest=digests.whole, device=str(device), files=digests.files)
+    digest, digested = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=digest, device=str(device), files=digested)
     return _load(
         recipe, read_weights(files), str(folder), origin=origin, dtype=dtype, device=device
     )
@@ -480,12 +480,11 @@ def built(recipe: Recipe, weights: Mapping[str, torch.Tensor], where: str) -> nn
     import timm
 
     name = recipe.architecture
-    size = WeightSize(len(weights), sum(weight.numel() for weight in weights.values()))
     make: Callable[..., nn.Module] = partial(timm.create_model, name, pretrained=False)
     if not (plain_name(name) and timm.is_model(name)):
         make = _timm_class(name, where)
     # initial weights must not move the user's random state
-    with torch.random.fork_rng(devices=[]), Budget(size, where):
+    with torch.random.fork_rng(devices=[]), Budget(size_of(weights), where):
         try:
             module: nn.Module = make(**recipe.args)
         except _BUILD_ERRORS as error:

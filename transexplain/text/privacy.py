@@ -59,10 +59,7 @@ def hook_file(name: str, folder: Path) -> tuple[Path, str] | None:
 def load_hook(name: str, file: str = "", sha256: str = "") -> Hook:
     """The function that `package.module:function` names; raises ConfigurationError.
 
-    Args:
-        name: of the function.
-        file: where its module lies, "" for one that the operator allows by name.
-        sha256: of the file.
+    Its module is in a file with this `sha256`; "": the operator allows it by name.
     """
     module_name, attribute = _split(name)
     if file:
@@ -110,13 +107,9 @@ def _allowed(module_name: str, variable: str = MODULES) -> bool:
 def allowed_module(module_name: str, key: str, variable: str, instead: str = "") -> ModuleType:
     """Import a module that the operator allows by an environment variable.
 
-    Args:
-        module_name: of it.
-        key: of the specification that names it, for messages.
-        variable: names of modules and packages, separated by commas.
-        instead: what was looked for besides, for messages.
-
-    Raises ConfigurationError where it is not allowed, or cannot be imported.
+    The `variable` holds names of modules and packages, separated by commas. Messages name the `key`
+    of the specification, and what was looked for `instead`. Raises ConfigurationError where the
+    module is not allowed, or cannot be imported.
     """
     if not _allowed(module_name, variable):
         raise ConfigurationError(

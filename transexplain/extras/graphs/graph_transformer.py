@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from transexplain.errors import ModelLoadError
 from transexplain.extras.graphs.graph_encoder import assemble_nodes
 from transexplain.models.assemble import Origin, unique_names
-from transexplain.models.configs import Budget, WeightSize
+from transexplain.models.configs import Budget, size_of
 from transexplain.models.hub import digests_of_folder, fill, read_weights, weight_files
 from transexplain.models.loaded_model import LoadedModel
 
@@ -196,13 +196,12 @@ def load_folder(
     arguments, classes = _checked(config, where)
     files = weight_files(folder)
     weights = read_weights(files)
-    size = WeightSize(len(weights), sum(weight.numel() for weight in weights.values()))
     # initial weights must not move the user's random state
-    with torch.random.fork_rng(devices=[]), Budget(size, where):
+    with torch.random.fork_rng(devices=[]), Budget(size_of(weights), where):
         module = GraphTransformer(classes=len(classes), **arguments)
     fill(module, weights, str(folder))
-    digests = digests_of_folder(folder, files)
-    origin = Origin(source=source, digest=digests.whole, device=str(device), files=digests.files)
+    digest, digested = digests_of_folder(folder, files)
+    origin = Origin(source=source, digest=digest, device=str(device), files=digested)
     return assemble_nodes(
         module.to(device=device, dtype=dtype).eval(), classes=unique_names(classes), origin=origin
     )

@@ -73,7 +73,7 @@ def timm_recipe(source: str) -> tuple[timm_models.Recipe, list[Path]]:
     name, checkpoint = timm_models.named_checkpoint(source)
     if checkpoint is None:
         remedy = f"name a file here: {timm_models.PREFIX}{name}?checkpoint=FILE.safetensors"
-        folder = fetch(timm_models.hub_name(name), remedy=remedy).folder
+        folder, _ = fetch(timm_models.hub_name(name), remedy=remedy)
         return timm_models.recipe_of(folder, read_config(folder)), list(weight_files(folder))
     files = timm_models.checked_checkpoint(checkpoint)
     args = timm_models.head_size(name, read_weights(files))
@@ -112,9 +112,9 @@ def _transformers(
         mismatches(mismatch for mismatch in report["mismatched_keys"] if mismatch[0] in inside),
         str(folder),
     )
-    digests = digests_of_folder(folder, files)
+    digest, digested = digests_of_folder(folder, files)
     place = torch_device(device)
-    origin = Origin(source=source, digest=digests.whole, device=str(place), files=digests.files)
+    origin = Origin(source=source, digest=digest, device=str(place), files=digested)
     return huggingface.assembled(folder, module.to(place).eval(), modality, origin)
 
 
@@ -131,14 +131,14 @@ def _timm(source: str, classes: tuple[str, ...], device: str, seed: int) -> Load
     _fill_below_head(module, weights, source)
     place = torch_device(device)
     module = module.to(device=place, dtype=torch.float32).eval()
-    digests = digests_of_files({path.name: path for path in files})
+    digest, digested = digests_of_files({path.name: path for path in files})
     data = timm_models.data_config(module, recipe.data)
     return assemble_image(
         module,
         transform=timm_models.eval_transform(data),
         shape=data["input_size"],
         classes=classes,
-        origin=Origin(source=source, digest=digests.whole, device=str(place), files=digests.files),
+        origin=Origin(source=source, digest=digest, device=str(place), files=digested),
     )
 
 
