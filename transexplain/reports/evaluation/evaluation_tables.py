@@ -1,8 +1,7 @@
 """The table of one metric for one target, and an evaluation in one record."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from typing import Any
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import axis_of, curve_of, metric_facts
@@ -17,23 +16,19 @@ from transexplain.reports.evaluation.score_statistics import (
     EvaluatedRun,
     EvaluationSummary,
     Gathered,
-    Interval,
+    MethodValue,
     Row,
     RowKind,
     ScoreColumn,
     ScoreTable,
     SharedWords,
-    differences,
     gather,
-    intervals,
-    minus,
-    wholes,
+    measured,
 )
 from transexplain.reports.report_section import of_run
 from transexplain.reports.sections.item_fates import unreadable, unreadable_statements
 from transexplain.store import blocks, results, runs
 from transexplain.store.database import Database
-from transexplain.types.plans import AuditRun
 from transexplain.types.relevance_sums import RelevanceSums
 from transexplain.types.scores import (
     ORACLE,
@@ -78,10 +73,15 @@ def table(
     if not known:
         return None
     chosen = [columns[label] for label in known]
-    measure = _together if facts.corpus else _averaged
-    rows, reference = measure(gathered, facts, known, chosen, plan.seed)
+    join = load(facts.corpus) if facts.corpus else None
+    values, to_reference = measured(gathered, chosen, join, plan.seed)
+    rows = list(map(_row, known.items(), chosen, values))
+    if (reference := _best(rows, facts)) is not None:
+        rows = [
+            replace(row, difference=difference)
+            for row, difference in zip(rows, to_reference(reference), strict=True)
+        ]
     placed = _placed(rows, facts)
-    x = next((axis_of(spec, len(row.curve)) for row in placed if row.curve), ())
     return ScoreTable(
         target=target,
         metric=spec.label,
@@ -94,112 +94,42 @@ def table(
         corpus=bool(facts.corpus),
         of_content=facts.of_oracle,
         axis=facts.axis,
-        x=x,
+        x=next((axis_of(spec, len(row.curve)) for row in placed if row.curve), ()),
         best=None if reference is None else rows[reference].method,
         rows=placed,
         pair=facts.pair,
     )
 
 
-def _averaged(
-    gathered: Gathered,
-    facts: MetricFacts,
-    known: Mapping[str, RowKind],
-    chosen: Sequence[ScoreColumn],
-    seed: int,
-) -> tuple[list[Row], int | None]:
-    values = gathered.matrix(chosen)
-    counts = [len(column.items) for column in chosen]
-    means = [column.mean() for column in chosen]
-    curves = [column.mean_curve() for column in chosen]
-    rows = _rows(known, chosen, counts, means, intervals(values, seed), curves)
-    rows = [replace(row, spread=column.spread()) for row, column in zip(rows, chosen, strict=True)]
-    reference = _best(rows, facts)
-    if reference is None:
-        return rows, None
-    versus = differences(values, reference, seed)
-    return [
-        replace(row, difference=difference) for row, difference in zip(rows, versus, strict=True)
-    ], reference
-
-
-def _together(
-    gathered: Gathered,
-    facts: MetricFacts,
-    known: Mapping[str, RowKind],
-    chosen: Sequence[ScoreColumn],
-    seed: int,
-) -> tuple[list[Row], int | None]:
-    measured = wholes(chosen, load(facts.corpus), len(gathered.items), seed)
-    counts = [len(whole.items) for whole in measured]
-    means = [whole.scored.value for whole in measured]
-    curves = [whole.scored.curve for whole in measured]
-    rows = _rows(known, chosen, counts, means, [whole.interval for whole in measured], curves)
-    rows = [
-        replace(row, missing={**row.missing, whole.scored.reason: len(whole.items)})
-        if whole.scored.value is None and whole.items
-        else replace(_with_words(row, whole.scored.detail), spread=whole.spread)
-        for row, whole in zip(rows, measured, strict=True)
-    ]
-    reference = _best(rows, facts)
-    if reference is None:
-        return rows, None
-    rows = [
-        row if place == reference else replace(row, difference=minus(whole, measured[reference]))
-        for place, (row, whole) in enumerate(zip(rows, measured, strict=True))
-    ]
-    return rows, reference
-
-
-def _with_words(row: Row, detail: Mapping[str, Any]) -> Row:
-    """A row with the words that its method lists for each class, where the metric lists any."""
-    return replace(
-        row,
+def _row(known: tuple[str, RowKind], column: ScoreColumn, value: MethodValue) -> Row:
+    """One method without its rank and its difference; with the words that a metric lists."""
+    missing, scored = dict(column.missing.most_common()), value.scored
+    if scored.value is None and value.items:
+        missing[scored.reason] = value.items
+    word_scores = scored.detail.get("scores", {})
+    return Row(
+        method=known[0],
+        kind=known[1],
+        rank=None,
+        items=value.items,
+        missing=missing,
+        mean=scored.value,
+        interval=value.interval,
+        difference=None,
+        curve=scored.curve,
+        # of the two numbers of each item, whatever the order of the items
+        correlation=RelevanceSums.of(column.pairs[::2], column.pairs[1::2]).correlation,
+        points=column.points(POINTS),
         lists=tuple(
-            ClassWords(
-                class_name=name,
-                words=tuple(words),
-                scores=tuple(detail.get("scores", {}).get(name, ())),
-            )
-            for name, words in detail.get("lists", {}).items()
+            ClassWords(class_name=name, words=tuple(words), scores=tuple(word_scores.get(name, ())))
+            for name, words in scored.detail.get("lists", {}).items()
         ),
         shared=tuple(
-            SharedWords(classes=(first, other), words=tuple(pair["words"]))
-            for pair in detail.get("shared", ())
-            for first, other in (pair["classes"],)
+            SharedWords(classes=tuple(pair["classes"]), words=tuple(pair["words"]))
+            for pair in scored.detail.get("shared", ())
         ),
+        spread=value.spread,
     )
-
-
-def _rows(
-    known: Mapping[str, RowKind],
-    chosen: Sequence[ScoreColumn],
-    counts: Sequence[int],
-    means: Sequence[float | None],
-    spans: Sequence[Interval | None],
-    curves: Sequence[tuple[float, ...]],
-) -> list[Row]:
-    return [
-        Row(
-            method=label,
-            kind=kind,
-            rank=None,
-            items=counts[place],
-            missing=dict(chosen[place].missing.most_common()),
-            mean=means[place],
-            interval=spans[place],
-            difference=None,
-            curve=curves[place],
-            correlation=_correlation(chosen[place]),
-            points=chosen[place].points(POINTS),
-        )
-        for place, (label, kind) in enumerate(known.items())
-    ]
-
-
-def _correlation(column: ScoreColumn) -> float | None:
-    """Of the two numbers of each item, whatever the order of the items."""
-    return RelevanceSums.of(column.pairs[::2], column.pairs[1::2]).correlation
 
 
 def _best(rows: Sequence[Row], facts: MetricFacts) -> int | None:
@@ -260,27 +190,8 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
         )
     with blocks.sparing():
         tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
-    evaluated, damaged = _evaluated(db, run, plan, gathered), unreadable(db, run.id)
-    lines = (*unreadable_statements(damaged), *headline(evaluated, tables))
-    return EvaluationSummary(headline=lines, evaluated=evaluated, tables=tables, unreadable=damaged)
-
-
-def tables_of(
-    scores: Iterable[MetricScore], plan: EvaluationPlan
-) -> tuple[tuple[ScoreTable, ...], Gathered]:
-    """One table for each target and metric that was measured, and what they were made of."""
-    corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
-    gathered = gather(scores, corpus)
-    targets = dict.fromkeys([*plan.targets, *gathered.targets])
-    tables = (table(gathered, plan, target, spec) for target in targets for spec in plan.metrics)
-    return tuple(entry for entry in tables if entry is not None), gathered
-
-
-def _evaluated(
-    db: Database, run: AuditRun, plan: EvaluationPlan, gathered: Gathered
-) -> EvaluatedRun:
-    manifest = manifest_of(db, run.id)
-    return of_run(
+    manifest, damaged = manifest_of(db, run.id), unreadable(db, run.id)
+    evaluated = of_run(
         EvaluatedRun,
         run,
         items=plan.items,
@@ -297,3 +208,16 @@ def _evaluated(
         inputs_digest=manifest.name,
         manifest_digest=manifest.sha256,
     )
+    lines = (*unreadable_statements(damaged), *headline(evaluated, tables))
+    return EvaluationSummary(headline=lines, evaluated=evaluated, tables=tables, unreadable=damaged)
+
+
+def tables_of(
+    scores: Iterable[MetricScore], plan: EvaluationPlan
+) -> tuple[tuple[ScoreTable, ...], Gathered]:
+    """One table for each target and metric that was measured, and what they were made of."""
+    corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
+    gathered = gather(scores, corpus)
+    targets = dict.fromkeys([*plan.targets, *gathered.targets])
+    tables = (table(gathered, plan, target, spec) for target in targets for spec in plan.metrics)
+    return tuple(entry for entry in tables if entry is not None), gathered

@@ -5,7 +5,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -470,3 +470,42 @@ def _interval(value: float | None, halves: Sequence[float | None]) -> Interval |
         return None
     reach = 1.96 * float(np.std(known, ddof=1))
     return value - reach, value + reach
+
+
+class MethodValue(NamedTuple):
+    """The value of one method by one metric for one target."""
+
+    items: int  #: measured on
+    scored: Scored  #: the mean over items; of a corpus metric the value of all of them
+    interval: Interval | None
+    spread: Spread | None
+
+
+#: the difference of each method to the one at this place
+ToReference = Callable[[int], list[ScoreDifference | None]]
+
+
+def measured(
+    gathered: Gathered, columns: Sequence[ScoreColumn], join: Join | None, seed: int
+) -> tuple[list[MethodValue], ToReference]:
+    """The value of each method, and what compares them all with one.
+
+    Args:
+        gathered: all scores of the run.
+        columns: of each method its scores.
+        join: of a corpus metric: makes one score of the details of many items.
+        seed: of the resampling.
+    """
+    if join is None:
+        matrix = gathered.matrix(columns)
+        means = [Scored(value=column.mean(), curve=column.mean_curve()) for column in columns]
+        values = [
+            MethodValue(len(column.items), scored, span, column.spread())
+            for column, scored, span in zip(columns, means, intervals(matrix, seed), strict=True)
+        ]
+        return values, lambda place: differences(matrix, place, seed)
+    joined = wholes(columns, join, len(gathered.items), seed)
+    values = [MethodValue(len(of.items), of.scored, of.interval, of.spread) for of in joined]
+    return values, lambda place: [
+        None if whole is joined[place] else minus(whole, joined[place]) for whole in joined
+    ]

@@ -7,7 +7,6 @@ from typing import Any
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.map_metrics import HARDLY
-from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.registry import load
 from transexplain.reports import phrasing
 from transexplain.reports.charts import Drawing, scatter_drawing
@@ -15,15 +14,10 @@ from transexplain.reports.evaluation.evaluation_tables import kinds, titled
 from transexplain.reports.evaluation.score_statistics import (
     LEVEL,
     Gathered,
-    Interval,
     ScoreColumn,
-    ScoreDifference,
     adjust,
-    differences,
     gather,
-    intervals,
-    minus,
-    wholes,
+    measured,
 )
 from transexplain.reports.phrasing import approximation_sentences, named, percent, power, things
 from transexplain.reports.redaction import RedactionRules, empty, inside, kept, within
@@ -250,25 +244,25 @@ def _sentences(report: Any) -> Iterator[Statement]:
     yield from _against_random(report.faithfulness, audited.modality)
 
 
-def _against_random(measured: Faithfulness | None, modality: str) -> Iterator[Statement]:
+def _against_random(sampled: Faithfulness | None, modality: str) -> Iterator[Statement]:
     """On how many measures the method beats random relevance."""
-    judged = [row for row in measured.rows if row.beats is not None] if measured else []
-    if measured is None or not judged:
+    judged = [row for row in sampled.rows if row.beats is not None] if sampled else []
+    if sampled is None or not judged:
         return
-    sample = things(modality, measured.items)
+    sample = things(modality, sampled.items)
     beaten = [row for row in judged if row.beats]
     lost = list(dict.fromkeys(row.title for row in judged if not row.beats))
     measures = f"{len(judged)} measure{'' if len(judged) == 1 else 's'}"
     if not lost:
         yield Statement(
             kind="good",
-            text=f"On a sample of {sample}, {measured.method} beats a random ranking on "
+            text=f"On a sample of {sample}, {sampled.method} beats a random ranking on "
             f"{len(beaten)} of {measures} of faithfulness.",
         )
         return
     yield Statement(
         kind="problem",
-        text=f"On a sample of {sample}, {measured.method} beats a random ranking on "
+        text=f"On a sample of {sample}, {sampled.method} beats a random ranking on "
         f"{len(beaten)} of "
         f"{measures} of faithfulness; it does not beyond chance on {named(lost)}. Do not read its "
         "explanations as what the model uses before a larger sample shows it.",
@@ -283,8 +277,9 @@ def _row(
         return None
     chance = next((label for label, kind in kinds(plan).items() if kind == "random"), "")
     pair = [columns[method], columns.get(chance, ScoreColumn())]
-    compare = _together if facts.corpus else _averaged
-    means, interval, difference = compare(gathered, facts, pair, plan.seed)
+    join = load(facts.corpus) if facts.corpus else None
+    (value, random), to_reference = measured(gathered, pair, join, plan.seed)
+    difference = to_reference(1)[0]
     return FaithfulnessRow(
         target=target,
         metric=spec.label,
@@ -292,35 +287,17 @@ def _row(
         unit=facts.unit,
         better=facts.better,
         of_content=facts.of_oracle,
-        items=len(pair[0].details if facts.corpus else pair[0].items),
+        items=value.items,
         missing=sum(pair[0].missing.values()),
-        mean=means[0],
-        interval=interval,
-        random=means[1],
+        mean=value.scored.value,
+        interval=value.interval,
+        random=random.scored.value,
         difference=difference.mean if difference else None,
         difference_interval=difference.interval if difference else None,
         common=difference.items if difference else 0,
         p=difference.p if difference else None,
         beats=None,
     )
-
-
-Compared = tuple[list[float | None], Interval | None, ScoreDifference | None]
-
-
-def _averaged(
-    gathered: Gathered, _facts: MetricFacts, pair: Sequence[ScoreColumn], seed: int
-) -> Compared:
-    values = gathered.matrix(pair)
-    means = [column.mean() for column in pair]
-    return means, intervals(values[:1], seed)[0], differences(values, 1, seed)[0]
-
-
-def _together(
-    gathered: Gathered, facts: MetricFacts, pair: Sequence[ScoreColumn], seed: int
-) -> Compared:
-    method, chance = wholes(pair, load(facts.corpus), len(gathered.items), seed)
-    return [method.scored.value, chance.scored.value], method.interval, minus(method, chance)
 
 
 def _judged(rows: Sequence[FaithfulnessRow]) -> Iterator[FaithfulnessRow]:
