@@ -7,23 +7,16 @@ from dataclasses import dataclass
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.reports.exports.run_facts import state_counts, verdict_counts
+from transexplain.reports.exports.run_facts import compared, state_counts, verdict_counts
 from transexplain.reports.headline import caveats
 from transexplain.reports.report_records import Summary
 from transexplain.reports.verdict_words import gone, newly
 from transexplain.types.findings import GroupStatistic
 
 
-def compared_rows(summary: Summary) -> list[GroupStatistic]:
-    """The rows of the group table but for the reference's."""
-    rows = summary.groups.rows if summary.groups else ()
-    return [row for row in rows if row.group != row.reference]
-
-
 def largest_difference(summary: Summary) -> GroupStatistic | None:
     """The comparison of relevance with the largest |difference|; None: there is none."""
-    known = [row for row in compared_rows(summary) if row.difference is not None]
-    return max(known, key=lambda row: abs(row.difference or 0.0), default=None)
+    return next((row for row in compared(summary.groups) if row.difference is not None), None)
 
 
 def evenness(row: Outcome) -> float:
@@ -93,7 +86,7 @@ def unjudged(summary: Summary) -> list[str]:
     judged = {row.group for row in outcomes_of(summary) if any(map(has_interval, row.measures))}
     judged |= {row.group for row in summary.groups.counterfactuals if row.enough}
     names = [row.group for row in summary.groups.verdicts if row.group not in judged]
-    few = {row.group for row in compared_rows(summary) if row.verdict != "suppressed"}
+    few = {row.group for row in compared(summary.groups) if row.verdict != "suppressed"}
     names += [row.group for row in summary.groups.verdicts if row.group not in few]
     return list(dict.fromkeys(names))
 
@@ -323,5 +316,5 @@ def _groups(summary: Summary) -> Iterator[RunMetric]:
     for name, states in state_counts(summary.groups).items():
         for answer, count in states.items():
             yield from _made(f"{name}_states", count, of=("", answer))
-    for verdict, count in sorted(Counter(row.verdict for row in compared_rows(summary)).items()):
+    for verdict, count in sorted(Counter(row.verdict for row in compared(summary.groups)).items()):
         yield from _made("comparisons", count, of=("", verdict))

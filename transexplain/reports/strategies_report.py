@@ -21,12 +21,13 @@ from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
 from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.heatmap import colour_bar, data_uri, tile
+from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import class_phrase, named, things
-from transexplain.reports.report_formats import plain
+from transexplain.reports.report_formats import plain, schema_of
 from transexplain.reports.report_formats import render_json as to_json
 from transexplain.reports.report_section import Statement, of_run
+from transexplain.reports.sections.class_views import mean_heatmap
 from transexplain.reports.sections.gallery_items import (
     GalleryItem,
     gallery_item,
@@ -337,7 +338,7 @@ def _names(report: StrategyReport) -> dict[str, Any]:
         "e": explored,
         "s": strategies,
         "exemplars": lambda view, cluster: _drawn_exemplars(report, view, cluster),
-        "mean": _mean,
+        "mean": lambda cluster, scale: mean_heatmap(cluster.heatmap, scale),
         "scale_of": _scale,
         "picture_of": lambda item: show(item, explored.root, item.explanations[0].largest),
         "text_of": _text,
@@ -366,10 +367,6 @@ def _scale(view: ClassStrategies) -> float:
     return max((float(np.abs(grid).max()) for grid in grids), default=0.0)
 
 
-def _mean(cluster: Cluster, scale: float) -> str:
-    return data_uri(tile(np.asarray(cluster.heatmap), width=208, scale=scale))
-
-
 def _text(item: GalleryItem) -> Markup:
     # spans_html escapes the text itself; on its own scale, since shapes are compared, not sizes
     words = item.explanations[0].words
@@ -390,8 +387,6 @@ def render_json(report: StrategyReport) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every such document satisfies."""
-    from transexplain.reports.report_formats import schema_of
-
     document = schema_of(StrategyReport, "strategies", SCHEMA_VERSION)
     del document["properties"]["exemplars"]
     document["required"].remove("exemplars")

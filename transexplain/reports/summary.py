@@ -27,7 +27,7 @@ from transexplain.reports.report_section import Section, SectionSource, merged, 
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.audited_run import audited_of, notes
 from transexplain.reports.sections.class_views import views
-from transexplain.reports.sections.gallery_items import collect
+from transexplain.reports.sections.gallery_items import choose, collect, scale_of
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import confusion, counts_of, failures
 from transexplain.reports.sections.manifest_section import provenance_of
@@ -38,7 +38,6 @@ from transexplain.reports.sections.measured_faithfulness import (
 )
 from transexplain.reports.sections.mixed_section import mixed_of
 from transexplain.reports.sections.previous_run import compared
-from transexplain.reports.survey import choose, survey
 from transexplain.store import blocks, runs
 from transexplain.store.database import Database
 from transexplain.store.shard_summary import summaries_once
@@ -103,9 +102,10 @@ def _measured(
 ) -> Summary:
     """The summary without the sentences that are made of it, and without `_sections`."""
     manifest = manifest_of(db, run.id)
-    noted = survey(db, run, total, places)
-    shown, omitted = views(total, noted.seen, run.plan.targets, run.plan.model.modality)
-    audited, sensitivity = audited_of(run, noted.seen, manifest), sensitivity_of(total)
+    seen, targets = total.seen, run.plan.targets
+    shown, omitted = views(total, seen, targets, run.plan.model.modality)
+    audited, sensitivity = audited_of(run, seen, manifest), sensitivity_of(total)
+    scale = scale_of(db, run.id, seen.count.total())
     groups = groups_of(db, run, total, precisions)
     return Summary(
         headline=(),
@@ -117,7 +117,7 @@ def _measured(
         classes_omitted=omitted,
         confusion=confusion(total, run.plan.model.classes),
         groups=groups,
-        gallery=collect(db, run.id, choose(noted, places), noted.scale),
+        gallery=collect(db, run.id, choose(db, run.id, places), scale),
         failures=failures(db, run.id),
         notes=notes(run, audited.at, audited.unit, sensitivity, total.repeats),
         faithfulness=faithfulness(db, run),

@@ -31,7 +31,7 @@ from transexplain.reports.evaluation.score_statistics import (
 )
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import markdown_text, named, things
-from transexplain.reports.report_formats import plain
+from transexplain.reports.report_formats import plain, schema_of
 from transexplain.reports.sections.rare_words import type_sizes
 from transexplain.reports.tables import (
     Column,
@@ -201,8 +201,6 @@ def _swatch(look: Stroke) -> Markup:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every evaluation's JSON satisfies."""
-    from transexplain.reports.report_formats import schema_of
-
     return schema_of(EvaluationSummary, "evaluation", SCHEMA_VERSION)
 
 

@@ -5,6 +5,7 @@ column per variable.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -156,16 +157,15 @@ def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None =
     with new_folder(path) as folder:
         for table in chain(stored, _found(db, run, redaction)):
             _write_table(table, folder / f"{table.name}.csv")
-        meanings = [row for row in _meanings() if (folder / f"{row[0]}.csv").exists()]
+        meanings = [
+            (name, column, about)
+            for name, table in _OF_SQL.items()
+            if (folder / f"{name}.csv").exists()
+            for column, about in _described(table).items()
+        ]
         _write_table(
             Table(name="columns", columns=_DICTIONARY, rows=meanings), folder / "columns.csv"
         )
-
-
-def _meanings() -> Iterator[tuple[str, str, str]]:
-    """File, column and meaning, of files whose columns are those of a table of SQL."""
-    for name, table in _OF_SQL.items():
-        yield from ((name, column, about) for column, about in _described(table).items())
 
 
 _DICTIONARY: Columns[tuple[str, str, str]] = (
@@ -203,27 +203,16 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
     )
 
 
-_ITEM: Columns[Any] = (
-    Column("id", lambda item: item.item_id),
-    Column("idx", lambda item: item.index),
-)
 _PREDICTION: Columns[ItemOutcome] = (
-    *_ITEM,
-    Column("label", lambda outcome: outcome.label),
-    Column("raw_label", lambda outcome: outcome.raw_label),
-    Column("prediction", lambda outcome: outcome.predicted),
-    Column("truncated", lambda outcome: outcome.truncated),
-    Column("positions", lambda outcome: outcome.positions),
+    *chosen(
+        record_columns(ItemOutcome),
+        "id=item_id idx=index label raw_label prediction=predicted truncated positions",
+    ),
     Column("meta", lambda outcome: json.dumps(dict(outcome.meta)) if outcome.meta else None),
 )
-_FAILURE: Columns[ItemFailure] = (
-    *_ITEM,
-    Column("kind", lambda failure: failure.kind),
-    Column("message", lambda failure: failure.message),
-    Column("traceback", lambda failure: failure.traceback or None),
+_FAILURE: Columns[ItemFailure] = chosen(
+    record_columns(ItemFailure), "id=item_id idx=index kind message traceback"
 )
-
-
 _CURVE: Column[MetricScore] = Column(
     "curve", lambda score: json.dumps(list(score.curve)) if score.curve else None
 )
@@ -232,14 +221,12 @@ _CURVE: Column[MetricScore] = Column(
 def _logit_columns(classes: Sequence[str]) -> Iterator[Column[ItemOutcome]]:
     """A column per class; two classes of one name differ by their index."""
     for place, name in enumerate(classes):
-        unique = list(classes).count(name) == 1
-        yield _logit(f"logit_{name}" if unique else f"logit_{name}_{place}", place)
+        title = f"logit_{name}" if classes.count(name) == 1 else f"logit_{name}_{place}"
+        yield Column(title, partial(_logit, place=place))
 
 
-def _logit(title: str, place: int) -> Column[ItemOutcome]:
-    return Column(
-        title, lambda outcome: outcome.logits[place] if place < len(outcome.logits) else None
-    )
+def _logit(outcome: ItemOutcome, place: int) -> float | None:
+    return outcome.logits[place] if place < len(outcome.logits) else None
 
 
 def _write_table(table: Table, path: Path) -> None:

@@ -77,8 +77,12 @@ def found_changes(totals: Mapping[str, Counter[str]] | None) -> tuple[FoundChang
 _FOUND = ("before", "after", "same", "renamed")
 
 
-def answer_changes(answers: Mapping[str | None, Counter[str]], unknown: int) -> AnswerChanges:
+def answer_changes(
+    answers: Mapping[str | None, Counter[str]] | None, unknown: int
+) -> AnswerChanges | None:
     """The counts of generated answers, of all (None) and of every group, by name."""
+    if answers is None:
+        return None
     items, changed = answers[None]["items"], answers[None]["changed"]
     return AnswerChanges(
         items=items,
@@ -214,50 +218,42 @@ _Pair = tuple[str, str]  #: predicted before and after
 Cluster = tuple[Counter[str], Counter[str]]
 
 
-@dataclass(slots=True)
-class RateTotals:
-    """Items of every group by what they were and are predicted as."""
+def rate_changes(
+    moves: Mapping[str, Counter[_Pair]],
+    answers: Sequence[Answer],
+    classes: Sequence[str],
+    limit: float,
+    *,
+    clusters: Mapping[str, Sequence[Cluster]],
+    whole: Collection[str] = (),
+) -> tuple[RateChange, ...]:
+    """A row per group and prediction, judged together; groups by name.
 
-    _counts: dict[str, Counter[_Pair]] = field(default_factory=dict)
-
-    def add(self, groups: Collection[str], before: str, after: str) -> None:
-        """Count one item of these groups."""
-        for group in groups:
-            self._counts.setdefault(group, Counter())[before, after] += 1
-
-    def rows(
-        self,
-        answers: Sequence[Answer],
-        classes: Sequence[str],
-        limit: float,
-        *,
-        clusters: Mapping[str, Sequence[Cluster]],
-        whole: Collection[str] = (),
-    ) -> tuple[RateChange, ...]:
-        """A row per group and prediction, judged together; groups by name."""
-        compared = [
-            (group, answer.name, *_compared(counts, clusters.get(group, ()), answer, classes))
-            for group, counts in sorted(self._counts.items())
-            for answer in answers
+    `moves` are the items of every group by what they were and are predicted as.
+    """
+    compared = [
+        (group, answer.name, *_compared(counts, clusters.get(group, ()), answer, classes))
+        for group, counts in sorted(moves.items())
+        for answer in answers
+    ]
+    measures = decided(
+        [
+            share_difference("rate", limit, after, before, MIN_ITEMS)
+            for *_, before, after in compared
         ]
-        measures = decided(
-            [
-                share_difference("rate", limit, after, before, MIN_ITEMS)
-                for *_, before, after in compared
-            ]
+    )
+    return tuple(
+        RateChange(
+            group=group,
+            prediction=name,
+            items=before.total,
+            before=before.value,
+            after=after.value,
+            whole=group in whole,
+            measure=measure,
         )
-        return tuple(
-            RateChange(
-                group=group,
-                prediction=name,
-                items=before.total,
-                before=before.value,
-                after=after.value,
-                whole=group in whole,
-                measure=measure,
-            )
-            for (group, name, before, after), measure in zip(compared, measures, strict=True)
-        )
+        for (group, name, before, after), measure in zip(compared, measures, strict=True)
+    )
 
 
 def clusters_of(before: OutcomeTotals, after: OutcomeTotals) -> dict[str, list[Cluster]]:
@@ -457,7 +453,8 @@ class Walk:
     unknown_content: int = 0
     other_class: int = 0
     changed: Counter[tuple[str, str]] = field(default_factory=Counter)  #: before, after
-    rates: RateTotals = field(default_factory=RateTotals)
+    #: group -> its items by what they were and are predicted as
+    rates: defaultdict[str, Counter[_Pair]] = field(default_factory=lambda: defaultdict(Counter))
     right: Counter[tuple[bool, bool]] = field(default_factory=Counter)  #: before, after
     pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
     mentions: PairedTotals = field(default_factory=PairedTotals)
@@ -537,8 +534,10 @@ class Walk:
             same = texts[0] == texts[1] if self.same_texts and all(texts) else None
             self._answer(self.answers, pair, same, groups)
             moved = same is False
-        self._count_labels(pair)
-        self.rates.add(groups, old.predicted, new.predicted)
+        if old.label is not None and old.label == new.label:
+            self.right[old.predicted == old.label, new.predicted == new.label] += 1
+        for group in groups:
+            self.rates[group][old.predicted, new.predicted] += 1
         if old.predicted != new.predicted or moved:
             self._count_change(pair)
         return same is True
@@ -559,11 +558,6 @@ class Walk:
         was, now = (labelled and outcome.predicted == outcome.label for outcome in pair)
         for group in (None, *groups):
             answers[group].update(items=1, changed=not same, labelled=labelled, was=was, now=now)
-
-    def _count_labels(self, pair: ItemPair) -> None:
-        old, new = pair
-        if old.label is not None and old.label == new.label:
-            self.right[old.predicted == old.label, new.predicted == new.label] += 1
 
     def _count_change(self, pair: ItemPair) -> None:
         old, new = pair

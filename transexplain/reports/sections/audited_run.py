@@ -21,9 +21,9 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_section import Section, SectionSource, of_run
+from transexplain.reports.sections.gallery_items import SHARE
 from transexplain.reports.sections.group_section import group_notes
 from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
-from transexplain.reports.survey import SHARE
 from transexplain.store import run_totals
 from transexplain.types.label_sets import NO_LABEL, USUAL_THRESHOLD
 from transexplain.types.plans import (

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.intervals import ItemRate
-from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable
 from transexplain.reports.phrasing import named, percent
@@ -99,7 +98,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         counts=counts_of(db, before),
         common=common,
         other_prediction=other,
-        rates=tuple(sorted(_rates(theirs, groups), key=_change)),
+        rates=tuple(sorted(_rates(theirs, groups), key=_moved, reverse=True)),
         verdicts=verdict_changes(
             theirs.verdicts if theirs else (), groups.verdicts if groups else ()
         ),
@@ -109,22 +108,21 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
 
 def _rates(before: Groups | None, now: Groups | None) -> Iterator[GroupRate]:
     """The rates over all items of every group and reference that both runs have."""
-    old, new = (dict(_sides(groups.outcomes)) if groups else {} for groups in (before, now))
-    for (group, prediction), rate in new.items():
-        if (group, prediction) in old:
-            was = old[group, prediction]
-            yield GroupRate(group=group, prediction=prediction, before=was, now=rate)
+    old, new = (
+        {
+            (row.group, row.prediction): row.own.selected
+            for row in (groups.outcomes if groups else ())
+            if not row.stratum
+        }
+        for groups in (before, now)
+    )
+    for key in new:
+        if key in old:
+            yield GroupRate(group=key[0], prediction=key[1], before=old[key], now=new[key])
 
 
-def _sides(outcomes: Sequence[Outcome]) -> Iterator[tuple[tuple[str, str], ItemRate]]:
-    for row in outcomes:
-        if not row.stratum:
-            yield (row.group, row.prediction), row.own.selected
-
-
-def _change(row: GroupRate) -> float:
-    """For the largest first."""
-    return -abs(row.now.share - row.before.share)
+def _moved(row: GroupRate) -> float:
+    return abs(row.now.share - row.before.share)
 
 
 def _changes(
@@ -162,7 +160,7 @@ def _sentences(report: Any) -> Iterator[Statement]:
         changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
     yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
     limit = report.groups.limits.rates if report.groups else 0.0
-    apart = [row for row in previous.rates if abs(row.now.share - row.before.share) > limit]
+    apart = [row for row in previous.rates if _moved(row) > limit]
     for row in apart[:_NAMED]:
         yield Statement(
             kind="fact",
