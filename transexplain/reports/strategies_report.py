@@ -98,24 +98,16 @@ def _counts(
     def name(view: ClassStrategies) -> str:
         return class_phrase(strategies.target, view.class_name, classes)
 
-    several = [view for view in clustered if len(view.clusters) > 1]
-    if several:
+    if several := [view for view in clustered if len(view.clusters) > 1]:
         counts = named([f"{name(view)} ({len(view.clusters)})" for view in several])
         yield Statement(kind="fact", text=f"Classes with several strategies: {counts}.")
-    alike = [name(view) for view in clustered if len(view.clusters) == 1]
-    if alike:
+    if alike := [name(view) for view in clustered if len(view.clusters) == 1]:
         yield Statement(kind="fact", text=f"One strategy each: {named(alike)}.")
-    few = [
-        f"{name(class_name)} ({class_name.sampled})"
-        for class_name in strategies.classes
-        if not class_name.clusters
-    ]
-    if few:
+    if few := [
+        f"{name(view)} ({view.sampled})" for view in strategies.classes if not view.clusters
+    ]:
         yield Statement(kind="unknown", text=f"Too few items to be clustered: {named(few)}.")
-    drawn = [
-        class_name for class_name in strategies.classes if class_name.sampled < class_name.items
-    ]
-    if drawn:
+    if drawn := [view for view in strategies.classes if view.sampled < view.items]:
         yield Statement(
             kind="fact",
             text=f"Sampled with seed {strategies.seed}, at most {strategies.sample:,} of a class: "
@@ -334,10 +326,16 @@ def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
 def _names(report: StrategyReport) -> dict[str, Any]:
     """Return what the templates know."""
     strategies, explored = report.strategies, report.explored
+    count = EXEMPLARS.get(strategies.modality, EXEMPLARS["text"])
     return {
         "e": explored,
         "s": strategies,
-        "exemplars": lambda view, cluster: _drawn_exemplars(report, view, cluster),
+        "exemplars": lambda view, cluster: [
+            held[name]
+            for held in [report.exemplars.get(view.class_name, {})]
+            for name in cluster.item_ids[:count]
+            if name in held
+        ],
         "mean": lambda cluster, scale: mean_heatmap(cluster.heatmap, scale),
         "scale_of": _scale,
         "picture_of": lambda item: show(item, explored.root, item.explanations[0].largest),
@@ -351,14 +349,6 @@ def _names(report: StrategyReport) -> dict[str, Any]:
         "noun": lambda count: things(strategies.modality, count),
         "percent": percent,
     }
-
-
-def _drawn_exemplars(
-    report: StrategyReport, class_strategies: ClassStrategies, cluster: Cluster
-) -> list[GalleryItem]:
-    held = report.exemplars.get(class_strategies.class_name, {})
-    count = EXEMPLARS.get(report.strategies.modality, EXEMPLARS["text"])
-    return [held[name] for name in cluster.item_ids[:count] if name in held]
 
 
 def _scale(view: ClassStrategies) -> float:

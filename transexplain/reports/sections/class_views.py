@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from transexplain.analysis.groups.class_totals import ClassKey, MeanHeatmap, PartTotal, SeenTotals
-from transexplain.analysis.groups.shard_aggregate import ShardAggregate, WordTotal
+from transexplain.analysis.groups.class_totals import ClassKey, MeanHeatmap, SeenTotals
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import charts
 from transexplain.reports.charts import Drawing, Series, Stroke, stroke
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile
@@ -120,7 +120,17 @@ def _view(
     of_text: bool,
 ) -> ClassView:
     words = [
-        _word(word, of_text=of_text) for word in total.words(*key) if word.documents >= minimum
+        WordRow(
+            word=word.word,
+            mean=word.relevance / word.mentions,
+            total=word.relevance,
+            mentions=word.mentions,
+            documents=word.documents,
+            magnitude=word.magnitude,
+            function=of_text and says_little(word.word),
+        )
+        for word in total.words(*key)
+        if word.documents >= minimum
     ]
     return ClassView(
         target=key[0],
@@ -134,28 +144,15 @@ def _view(
         lowering_by_total=_top(words, lambda word: -word.total),
         heatmap=grid_of(heatmap.relevance) if heatmap else None,
         **rare,
-        positions=tuple(_part(part) for part in total.positions(*key)) if of_text else (),
-    )
-
-
-def _part(part_total: PartTotal) -> PositionPart:
-    return PositionPart(
-        mean=part_total.relevance / part_total.positions if part_total.positions else None,
-        mean_size=part_total.magnitude / part_total.positions if part_total.positions else None,
-        positions=part_total.positions,
-        texts=part_total.texts,
-    )
-
-
-def _word(word_total: WordTotal, *, of_text: bool) -> WordRow:
-    return WordRow(
-        word=word_total.word,
-        mean=word_total.relevance / word_total.mentions,
-        total=word_total.relevance,
-        mentions=word_total.mentions,
-        documents=word_total.documents,
-        magnitude=word_total.magnitude,
-        function=of_text and says_little(word_total.word),
+        positions=tuple(
+            PositionPart(
+                mean=part.relevance / part.positions if part.positions else None,
+                mean_size=part.magnitude / part.positions if part.positions else None,
+                positions=part.positions,
+                texts=part.texts,
+            )
+            for part in (total.positions(*key) if of_text else ())
+        ),
     )
 
 
@@ -227,12 +224,6 @@ def mean_heatmap(grid: Grid, scale: float) -> str:
     return data_uri(tile(np.asarray(grid), width=208, scale=scale))
 
 
-def heatmap_scale(views: Sequence[ClassView], target: str) -> float:
-    """The largest |mean relevance| of a patch in any class of `target`."""
-    grids = [v.heatmap for v in views if v.heatmap and v.target == target]
-    return max((abs(cell) for grid in grids for row in grid for cell in row), default=0.0)
-
-
 def positions(view: ClassView, name: str) -> Drawing | None:
     """Mean relevance by place in the text; None where it was not measured.
 
@@ -268,10 +259,15 @@ def positions(view: ClassView, name: str) -> Drawing | None:
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:
-    heatmaps: dict[int, str] = {}
-    for place, view in enumerate(report.classes):
-        if view.heatmap is not None:
-            heatmaps[place] = mean_heatmap(view.heatmap, heatmap_scale(report.classes, view.target))
+    grids = {place: view.heatmap for place, view in enumerate(report.classes) if view.heatmap}
+    scales: dict[str, float] = {}  # target -> its largest |mean relevance| of a patch in any class
+    for place, grid in grids.items():
+        target = report.classes[place].target
+        scales[target] = max(scales.get(target, 0.0), *(abs(cell) for row in grid for cell in row))
+    heatmaps = {
+        place: mean_heatmap(grid, scales[report.classes[place].target])
+        for place, grid in grids.items()
+    }
     return {
         "heatmaps": heatmaps,
         "word_lists": lambda view: list(_word_lists(view)),

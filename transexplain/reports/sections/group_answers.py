@@ -13,7 +13,7 @@ from transexplain.analysis.groups.counterfactuals import (
     counterfactual_table,
 )
 from transexplain.analysis.groups.entity_finder import is_whole
-from transexplain.analysis.groups.group_cells import Reference, references_of
+from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import (
     GroupVerdict,
     MatchingLimits,
@@ -34,7 +34,7 @@ from transexplain.analysis.groups.mention_coverage import (
     uncovered,
 )
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeMean, OutcomeSide, outcome_table
-from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named
 from transexplain.reports.proxies import proxies_of, with_proxies
@@ -92,17 +92,31 @@ def group_answers(
             whole=[name for name in names if is_whole(plan, name)],
         )
     )
-    swaps = _counterfactuals(plan, checked, answers, references)
+    compared, kind = (answers, classes, references, limits), _CHANGED[plan.model.modality]
+    swaps = with_measures(  # decided together
+        [
+            *counterfactual_table(checked.observations, *compared, complete=plan.complete),
+            *region_table(checked.regions, *compared, kind),
+        ]
+    )
     candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = VerdictEvidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
-        found={match.group: _found(match) for match in matching},
+        found={
+            match.group: MatchingLimits(
+                mentions=match.mentions,
+                left_out=match.dropped,
+                most=match.most,
+                most_share=match.most_share,
+            )
+            for match in matching
+        },
         unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates=_why_no_rates(plan, outcomes),
-        kind=_CHANGED[plan.model.modality],
+        kind=kind,
         names={group.name: len(group.terms) for group in plan.groups},
         templates=bool(checked.observations) and all(row.template for row in checked.observations),
         is_number=bool(answers) and all(answer.is_number for answer in answers),
@@ -118,23 +132,6 @@ def group_answers(
     }
 
 
-def _counterfactuals(
-    plan: AuditPlan,
-    checked: ControlResults,
-    answers: Sequence[Answer],
-    references: Mapping[str, Reference],
-) -> list[Counterfactual]:
-    """The comparisons by swapped mentions, hidden regions and substructures, decided together."""
-    compared = answers, plan.model.classes, references, plan.matters
-    kind = _CHANGED[plan.model.modality]
-    return with_measures(
-        [
-            *counterfactual_table(checked.observations, *compared, complete=plan.complete),
-            *region_table(checked.regions, *compared, kind),
-        ]
-    )
-
-
 def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
     """The answers of the plan; where it names none, those of the classes predicted most."""
     if planned := _named(plan):
@@ -143,12 +140,14 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
     for (_, predicted), count in total.predictions.items():
         counts[predicted] += count
     classes = plan.model.classes
-    usual = [name for name, _ in counts.most_common(MOST) if name in classes]
-    places = [classes.index(name) for name in usual]
-    every = range(len(classes))
     return tuple(
-        Answer(name=name, plus=(place,), minus=tuple(index for index in every if index != place))
-        for name, place in zip(usual, places, strict=True)
+        Answer(
+            name=name,
+            plus=(classes.index(name),),
+            minus=tuple(i for i in range(len(classes)) if i != classes.index(name)),
+        )
+        for name, _ in counts.most_common(MOST)
+        if name in classes
     )
 
 
@@ -179,15 +178,6 @@ def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
         "no item has an answer to compare with"
         if plan.model.head == "span" and not outcomes
         else ""
-    )
-
-
-def _found(matching: GroupMatching) -> MatchingLimits:
-    return MatchingLimits(
-        mentions=matching.mentions,
-        left_out=matching.dropped,
-        most=matching.most,
-        most_share=matching.most_share,
     )
 
 
@@ -416,13 +406,12 @@ OUTCOME: Mapping[Outcomes, str] = {
 
 def by_state(verdicts: Sequence[GroupVerdict]) -> dict[VerdictState, list[GroupVerdict]]:
     """State -> groups, those with the largest measure first."""
+
+    def size(verdict: GroupVerdict) -> float:
+        rows = (verdict.counterfactual, verdict.rates)
+        sizes = (measure.size for row in rows if row is not None for measure in row.measures)
+        return -max(sizes, default=0.0)
+
     return {
-        state: sorted((row for row in verdicts if row.state == state), key=_size)
-        for state in _KINDS
+        state: sorted((row for row in verdicts if row.state == state), key=size) for state in _KINDS
     }
-
-
-def _size(verdict: GroupVerdict) -> float:
-    rows = (verdict.counterfactual, verdict.rates)
-    sizes = [measure.size for row in rows if row is not None for measure in row.measures]
-    return -max(sizes, default=0.0)

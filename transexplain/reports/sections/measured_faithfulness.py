@@ -104,33 +104,29 @@ def conservation_chart(conservation: Conservation) -> Drawing | None:
 
 
 def conservation_sentences(conservation: Conservation) -> Iterator[Statement]:
-    """whether the ledgers close, and whether relevance sums to the logit."""
-    yield _books(conservation)
-    yield from _conserved(conservation)
-
-
-def _books(conservation: Conservation) -> Statement:
-    """State whether relevance and the other entries of the ledger make up the logits."""
+    """Yield whether the ledgers make up the logits, and whether relevance alone sums to them."""
+    worst = power(conservation.worst)
     if conservation.tolerance is None:
-        return Statement(
+        yield Statement(
             kind="fact",
             text="The ledgers close: relevance, constants and what rules lost make up the logit to "
-            f"{power(conservation.worst)} of the terms (half precision: measured, not judged).",
+            f"{worst} of the terms (half precision: measured, not judged).",
         )
-    if conservation.above:
-        return Statement(
+    elif conservation.above:
+        yield Statement(
             kind="problem",
             text=f"The ledgers of {conservation.above:,} of {conservation.attributions:,} "
-            f"explanations "
-            f"do not close: the worst gap is {power(conservation.worst)} of its terms, the "
-            f"tolerance {power(conservation.tolerance)}. Do not rely on them.",
+            f"explanations do not close: the worst gap is {worst} of its terms, the tolerance "
+            f"{power(conservation.tolerance)}. Do not rely on them.",
         )
-    return Statement(
-        kind="good",
-        text="The ledgers close for every explanation: relevance, constants and what rules lost "
-        f"make up the logit. The worst gap is {power(conservation.worst)} of its terms, the "
-        f"tolerance {power(conservation.tolerance)}.",
-    )
+    else:
+        yield Statement(
+            kind="good",
+            text="The ledgers close for every explanation: relevance, constants and what rules "
+            f"lost make up the logit. The worst gap is {worst} of its terms, the tolerance "
+            f"{power(conservation.tolerance)}.",
+        )
+    yield from _conserved(conservation)
 
 
 def _conserved(totals: Conservation) -> Iterator[Statement]:
@@ -202,10 +198,8 @@ class ClassSensitivity:
 
 def sensitivity_of(total: ShardAggregate) -> ClassSensitivity | None:
     """None where no shard measured it."""
-    sensitivity = total.class_sensitivity
-    return (
-        None if sensitivity is None else ClassSensitivity(mean=sensitivity[0], items=sensitivity[1])
-    )
+    measured_on = total.class_sensitivity
+    return measured_on and ClassSensitivity(mean=measured_on[0], items=measured_on[1])
 
 
 def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
@@ -240,7 +234,15 @@ def _sentences(report: Any) -> Iterator[Statement]:
     if report.counts.done:
         imported = audited.task == "imported"
         yield from _conservation(report.conservation, report.approximates, imported=imported)
-    yield from _sensitivity(report.class_sensitivity, audited.method, audited.modality)
+    sensitivity = report.class_sensitivity
+    if sensitivity is not None and sensitivity.mean < HARDLY:
+        yield Statement(
+            kind="problem",
+            text=f"{audited.method} hardly distinguishes classes here: class sensitivity "
+            f"{sensitivity.mean:.2f} on {things(audited.modality, sensitivity.items)}, where 0 is "
+            "the same map for every class. What is listed for a class shows which items are in it, "
+            "not what speaks for it.",
+        )
     yield from _against_random(report.faithfulness, audited.modality)
 
 
@@ -303,7 +305,7 @@ def _row(
 def _judged(rows: Sequence[FaithfulnessRow]) -> Iterator[FaithfulnessRow]:
     """Rows with p adjusted over all of them, and what follows from it."""
     for row, p in zip(rows, adjust([row.p for row in rows]), strict=True):
-        judged = row.better != "neither" and row.of_content and row.difference is not None
+        judged = row.better != "neither" and row.of_content
         yield replace(row, p=p, beats=_beats(row, p) if judged else None)
 
 
@@ -334,20 +336,6 @@ def _conservation(
         )
     else:
         yield from conservation_sentences(conservation)
-
-
-def _sensitivity(
-    sensitivity: ClassSensitivity | None, method: str, modality: str
-) -> Iterator[Statement]:
-    if sensitivity is None or sensitivity.mean >= HARDLY:
-        return
-    yield Statement(
-        kind="problem",
-        text=f"{method} hardly distinguishes classes here: class sensitivity "
-        f"{sensitivity.mean:.2f} on {things(modality, sensitivity.items)}, where 0 is the same map "
-        "for every class. What is listed for a class shows which items are in it, not what "
-        "speaks for it.",
-    )
 
 
 _RULES: Mapping[type, RedactionRules] = {
