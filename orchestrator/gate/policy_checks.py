@@ -12,7 +12,6 @@ from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import WORDS, in_stratum, signed
 from transexplain.reports.exports.run_facts import compared
-from transexplain.reports.headline import caveats
 from transexplain.reports.phrasing import counted, named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.run_metrics import (
@@ -22,6 +21,7 @@ from transexplain.reports.run_metrics import (
 )
 from transexplain.reports.sections.group_answers import MENTION, OUTCOME
 from transexplain.reports.sections.item_fates import damage
+from transexplain.reports.summary import caveats
 from transexplain.types.findings import GroupStatistic
 
 State = Literal["pass", "fail", "open"]

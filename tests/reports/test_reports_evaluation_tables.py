@@ -24,7 +24,6 @@ from transexplain.reports import EVALUATION_REPORTS, REPORTS, charts
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.evaluation import EvaluationSummary, evaluation_tables, tabulate
 from transexplain.reports.evaluation.evaluation_tables import table
-from transexplain.reports.evaluation.evaluation_text import change, decimals, span, value
 from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
     ScoreColumn,
@@ -36,6 +35,7 @@ from transexplain.reports.evaluation.score_statistics import (
     minus,
     wholes,
 )
+from transexplain.reports.phrasing import change, decimals, span, value
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import runs

@@ -20,14 +20,13 @@ from sqlalchemy import delete
 from transexplain.analysis.groups.group_verdicts import Mentioned, Outcomes
 from transexplain.analysis.groups.matching_sheet import precisions
 from transexplain.analysis.groups.shard_aggregate import ControlResults
-from transexplain.reports.headline import verdict
 from transexplain.reports.phrasing import short
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.measured_faithfulness import Conservation
 from transexplain.reports.sections.untested import untested
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import summarise, verdict
 from transexplain.reports.verdict_words import gone, newly
 from transexplain.store import runs
 from transexplain.store.database import Database

@@ -8,8 +8,8 @@ from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.reports.exports.run_facts import compared, state_counts, verdict_counts
-from transexplain.reports.headline import caveats
 from transexplain.reports.report_records import Summary
+from transexplain.reports.summary import caveats
 from transexplain.reports.verdict_words import gone, newly
 from transexplain.types.findings import GroupStatistic
 
@@ -197,6 +197,19 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 
 
+#: metric -> the field of a summary's counts
+_COUNTS = {
+    "items": "total",
+    "items_explained": "done",
+    "items_failed": "failed",
+    "items_pending": "pending",
+    "items_truncated": "truncated",
+    "items_labelled": "labelled",
+    "items_correct": "correct",
+    "shards_dead": "dead_shards",
+}
+
+
 def run_metrics(summary: Summary) -> list[RunMetric]:
     """Every number that the run has; what was not measured is left out."""
     return [*_counts(summary), *_evidence(summary), *_classes(summary), *_groups(summary)]
@@ -224,14 +237,8 @@ def _made(
 
 def _counts(summary: Summary) -> Iterator[RunMetric]:
     counts = summary.counts
-    yield from _made("items", counts.total)
-    yield from _made("items_explained", counts.done)
-    yield from _made("items_failed", counts.failed)
-    yield from _made("items_pending", counts.pending)
-    yield from _made("items_truncated", counts.truncated)
-    yield from _made("items_labelled", counts.labelled)
-    yield from _made("items_correct", counts.correct)
-    yield from _made("shards_dead", counts.dead_shards)
+    for name, field in _COUNTS.items():
+        yield from _made(name, getattr(counts, field))
     share = (counts.total - counts.done) / counts.total if counts.total else 0.0
     yield from _made("failed_share", share, counts.total)
     if counts.done:

@@ -20,10 +20,9 @@ from transexplain.analysis.strategies.shortcuts import (
 from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import class_phrase, named, things
+from transexplain.reports.phrasing import class_phrase, named, probability, things
 from transexplain.reports.report_formats import plain, schema_of
 from transexplain.reports.report_formats import render_json as to_json
 from transexplain.reports.report_section import Statement, of_run

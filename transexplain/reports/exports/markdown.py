@@ -8,7 +8,6 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.measures import gravest
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.exports.export_run import Redaction, explained_summary
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
 from transexplain.reports.phrasing import (
@@ -19,6 +18,7 @@ from transexplain.reports.phrasing import (
     measured,
     method_of,
     percent,
+    probability,
     short,
     signed,
     sureness,

@@ -8,12 +8,12 @@ from transexplain.analysis.groups.group_verdicts import VerdictState
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeSide
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import (
     approximation_sentences,
     class_phrase,
     number,
     percent,
+    probability,
     signed,
     things,
 )

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.intervals import Share
@@ -346,23 +345,15 @@ def agreement(before: Attribution, after: Attribution) -> float | None:
         if before.features != after.features:
             return None
         old, new = before.relevance, after.relevance
+    elif before.features == after.features:
+        plain = np.array([not token.special for token in after.features], dtype=bool)
+        old, new = before.relevance[plain], after.relevance[plain]
     else:
-        old, new = _common(before, before.features, after, after.features)
+        left, right = _places(before.features), _places(after.features)
+        common = [place for place in right if place in left]
+        old = before.relevance[[left[place] for place in common]]
+        new = after.relevance[[right[place] for place in common]]
     return rank_similarity(old, new) if old.size >= FEWEST_POSITIONS else None
-
-
-def _common(
-    before: Attribution, old: Sequence[Token], after: Attribution, new: Sequence[Token]
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    if old == new:
-        plain = np.array([not token.special for token in new], dtype=bool)
-        return before.relevance[plain], after.relevance[plain]
-    left, right = _places(old), _places(new)
-    common = [place for place in right if place in left]
-    return (
-        before.relevance[[left[place] for place in common]],
-        after.relevance[[right[place] for place in common]],
-    )
 
 
 def _places(tokens: Sequence[Token]) -> Mapping[_Place, int]:
@@ -532,7 +523,13 @@ class Walk:
         if self.answers is not None:
             texts = self._contents(pair, before, after)
             same = texts[0] == texts[1] if self.same_texts and all(texts) else None
-            self._answer(self.answers, pair, same, groups)
+            self.unknown_answers += same is None
+            labelled = old.label is not None and old.label == new.label
+            was, now = (labelled and outcome.predicted == outcome.label for outcome in pair)
+            for group in (None, *groups) if same is not None else ():
+                self.answers[group].update(
+                    items=1, changed=not same, labelled=labelled, was=was, now=now
+                )
             moved = same is False
         if old.label is not None and old.label == new.label:
             self.right[old.predicted == old.label, new.predicted == new.label] += 1
@@ -541,23 +538,6 @@ class Walk:
         if old.predicted != new.predicted or moved:
             self._count_change(pair)
         return same is True
-
-    def _answer(
-        self,
-        answers: defaultdict[str | None, Counter[str]],
-        pair: ItemPair,
-        same: bool | None,
-        groups: Collection[str],
-    ) -> None:
-        """Count the answers to one prompt; `same` None: what is stored does not say."""
-        if same is None:
-            self.unknown_answers += 1
-            return
-        old, new = pair
-        labelled = old.label is not None and old.label == new.label
-        was, now = (labelled and outcome.predicted == outcome.label for outcome in pair)
-        for group in (None, *groups):
-            answers[group].update(items=1, changed=not same, labelled=labelled, was=was, now=now)
 
     def _count_change(self, pair: ItemPair) -> None:
         old, new = pair

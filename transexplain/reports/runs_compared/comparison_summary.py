@@ -17,10 +17,17 @@ from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.paired_runs import GroupShift, shift_table
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports import forest
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import class_phrase, named, number, percent, signed, things
+from transexplain.reports.phrasing import (
+    class_phrase,
+    named,
+    number,
+    percent,
+    probability,
+    signed,
+    things,
+)
 from transexplain.reports.report_formats import schema_of
 from transexplain.reports.report_section import Statement, merged, of_run
 from transexplain.reports.runs_compared.compared_items import (

@@ -408,16 +408,11 @@ _READING_RULES: Mapping[type, RedactionRules] = {
 }
 
 
-def _present(report: Any) -> bool:
-    record = report.sections.get("labels")
-    return record is not None and bool(record.readings)
-
-
 LABELS = Section(
     template="labels.html.j2",
     links=(),
     redaction=_READING_RULES,
-    present=_present,
+    present=lambda report: bool(getattr(report.sections.get("labels"), "readings", ())),
     record=LabelReadings,
     collect=_collect,
 )

@@ -29,8 +29,7 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_tables import titled
-from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import class_phrase, named, number, percent
+from transexplain.reports.phrasing import class_phrase, named, number, percent, probability
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
@@ -57,18 +56,6 @@ def ablation_sentence(ablations: Ablations) -> str:
         f"Taking the mention out changed the prediction of {ablations.changed:,} of "
         f"{ablations.items:,} sampled items ({share})."
     )
-
-
-def _shown(
-    rows: Sequence[GroupStatistic], randomised: Randomised
-) -> list[tuple[RandomisedRow, Shown]]:
-    """Every comparison with a *difference*, and how much of it randomised models show."""
-    flagged = {(row.group, row.target, row.class_name): row for row in rows if row.flagged}
-    return [
-        (control, control.shown(row.difference or 0.0))
-        for control in randomised.rows
-        if (row := flagged.get((control.group, control.target, control.class_name))) is not None
-    ]
 
 
 def part(row: RandomisedRow) -> str:
@@ -117,13 +104,12 @@ def randomised_sentence(rows: Sequence[GroupStatistic], randomised: Randomised) 
 def _survivors(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
     if not any(row.flagged for row in rows):
         return "The table has no difference that it could explain away."
-    shown = _shown(rows, randomised)
-    names: dict[Shown, list[str]] = {
-        kind: list(
-            dict.fromkeys(control.group for control, part_shown in shown if part_shown == kind)
-        )
-        for kind in ("material", "small", "unknown")
-    }
+    flagged = {key_of(row): row for row in rows if row.flagged}
+    names: dict[Shown, list[str]] = {"material": [], "small": [], "unknown": []}
+    for control in randomised.rows:
+        if (row := flagged.get(key_of(control))) is not None:
+            of_kind = names[control.shown(row.difference or 0.0)]
+            of_kind += [control.group] if control.group not in of_kind else []
     sentences = []
     if names["material"]:
         sentences.append(

@@ -24,7 +24,6 @@ from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.phrasing import named
-from transexplain.reports.proxies import Proxies
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
@@ -35,7 +34,7 @@ from transexplain.reports.redaction import (
 )
 from transexplain.reports.report_section import Section, Statement
 from transexplain.reports.sections import group_answers, group_matching, group_relevance
-from transexplain.reports.sections.group_answers import verdict_statements
+from transexplain.reports.sections.group_answers import Proxies, verdict_statements
 from transexplain.reports.sections.group_matching import (
     Dropped,
     GroupMatching,

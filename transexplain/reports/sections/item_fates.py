@@ -13,7 +13,6 @@ from transexplain.errors import ObjectStoreError
 from transexplain.reports.phrasing import counted, named, things
 from transexplain.reports.redaction import (
     RedactionRules,
-    Redactor,
     at_least,
     empty,
     inside,
@@ -151,16 +150,6 @@ def confusion(total: ShardAggregate, names: Sequence[str]) -> Confusion:
     )
 
 
-def _cells(
-    counts: tuple[tuple[int | None, ...], ...], _confusion: Confusion, redactor: Redactor
-) -> tuple[tuple[int | None, ...], ...]:
-    fewest = redactor.fewest
-    return tuple(
-        tuple(None if count is None or 0 < count < fewest else count for count in row)
-        for row in counts
-    )
-
-
 def _sentences(report: Any) -> Iterator[Statement]:
     """Yield the numbers of items explained and failed, the accuracy, and texts that were cut."""
     audited, counts = report.audited, report.counts
@@ -258,7 +247,15 @@ _RULES: Mapping[type, RedactionRules] = {
             "total done failed pending dead_shards truncated labelled correct accuracy",
         )
     ),
-    Confusion: RedactionRules(fields={"counts": _cells, **kept("labels predicted omitted")}),
+    Confusion: RedactionRules(
+        fields={
+            "counts": lambda counts, _confusion, redactor: tuple(
+                tuple(n if n is None or n == 0 or n >= redactor.fewest else None for n in row)
+                for row in counts
+            ),
+            **kept("labels predicted omitted"),
+        }
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable
 from transexplain.reports.phrasing import named, percent
-from transexplain.reports.redaction import RedactionRules, Redactor, inside, kept, within
+from transexplain.reports.redaction import RedactionRules, Redactor, inside, kept
 from transexplain.reports.report_section import Section, Statement, merged, of_run
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
@@ -148,7 +148,14 @@ def _sentences(report: Any) -> Iterator[Statement]:
     previous: Previous | None = report.previous
     if previous is None:
         return
-    changes = [f"{_changed(previous)} since run {previous.run_id}"]
+    parts = {
+        "the model": previous.model_changed,
+        "the data": previous.data_changed,
+        "the method": previous.method_changed,
+    }
+    text = named([what for what, changed in parts.items() if changed])
+    text = f"{text[0].upper()}{text[1:]}" if text else "Neither model, data nor method"
+    changes = [f"{text} changed since run {previous.run_id}"]
     if previous.common:
         both = "with the same text in both" if previous.data_changed else "in both"
         changes.append(
@@ -170,19 +177,6 @@ def _sentences(report: Any) -> Iterator[Statement]:
     yield from difference_statements(previous.verdicts)
 
 
-def _changed(previous: Previous) -> str:
-    changes = {
-        "the model": previous.model_changed,
-        "the data": previous.data_changed,
-        "the method": previous.method_changed,
-    }
-    names = [what for what, changed in changes.items() if changed]
-    if not names:
-        return "Neither model, data nor method changed"
-    text = named(names)
-    return f"{text[0].upper()}{text[1:]} changed"
-
-
 def _enough(row: GroupRate, fewest: int) -> bool:
     """Return whether neither the items predicted so nor the others are few in either run."""
     counts = [
@@ -194,9 +188,8 @@ def _enough(row: GroupRate, fewest: int) -> bool:
 _RULES: Mapping[type, RedactionRules] = {
     Previous: RedactionRules(
         fields={
-            "counts": within,
-            **inside("rates verdicts"),
-            "groups": within,  # `_redacted` leaves out those that the group table has not
+            # `_redacted` leaves out groups that the group table has not
+            **inside("counts rates verdicts groups"),
             **kept(
                 "run_id name state created model_changed data_changed method_changed common "
                 "other_prediction"
@@ -204,7 +197,7 @@ _RULES: Mapping[type, RedactionRules] = {
         }
     ),
     GroupRate: RedactionRules(
-        stands=_enough, fields={"before": within, "now": within, **kept("group prediction")}
+        stands=_enough, fields={**inside("before now"), **kept("group prediction")}
     ),
     VerdictChange: RedactionRules(
         fields=kept("group mention_before mention_after outcome_before outcome_after turned")

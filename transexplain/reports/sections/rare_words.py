@@ -70,16 +70,6 @@ TOP = 20  #: words of a class
 RAISING, LOWERING = 40, 20  #: words of a class in its drawings
 
 
-class _Corpus(NamedTuple):
-    """In how many explanations for one target every word is, whatever the class."""
-
-    explanations: int
-    documents: Counter[str]
-
-    def rarity(self, word: str) -> float:
-        return math.log(self.explanations / self.documents[word])
-
-
 def rare_words(
     keys: Sequence[ClassKey], total: ShardAggregate, explained: Counter[ClassKey], minimum: int
 ) -> list[dict[str, Any]]:
@@ -97,29 +87,49 @@ def rare_words(
         explained: (target, class) -> explanations.
         minimum: documents that a word must be in.
     """
-    corpora = {target: _corpus(target, total, explained) for target, _ in keys}
-    weighed = [_weighed(key, total, corpora[key[0]], minimum) for key in keys]
+    targets = {target: _documents(target, total) for target, _ in keys}
+    counts = {
+        target: sum(count for key, count in explained.items() if key[0] == target)
+        for target in targets
+    }
+    weighed = [_weighed(key, total, counts[key[0]], targets[key[0]], minimum) for key in keys]
     ranked = [tuple(word for word in words if word.score > 0.0)[:TOP] for words in weighed]
-    return [
-        _compared(ranked[place], _ends(words), _others(place, keys, ranked))
-        for place, words in enumerate(weighed)
-    ]
+    fields = []
+    for place, words in enumerate(weighed):
+        kind = keys[place][0].partition(":")[0]
+        others = [
+            (key, frozenset(word.word for word in theirs))
+            for number, (key, theirs) in enumerate(zip(keys, ranked, strict=True))
+            if number != place and key[0].partition(":")[0] == kind
+        ]
+        raising = [word for word in words if word.score > 0.0][:RAISING]
+        lowering = [word for word in words if word.score < 0.0][-LOWERING:]
+        fields.append({"weighted": (*raising, *lowering), **_compared(ranked[place], others)})
+    return fields
 
 
-def _corpus(target: str, total: ShardAggregate, explained: Counter[ClassKey]) -> _Corpus:
+def _documents(target: str, total: ShardAggregate) -> Counter[str]:
+    """In how many explanations for a target every word is, whatever the class."""
     documents: Counter[str] = Counter()
     for key in total.class_keys:
         if key[0] == target:
             for word in total.words(*key):
                 documents[word.word] += word.documents
-    return _Corpus(sum(count for key, count in explained.items() if key[0] == target), documents)
+    return documents
 
 
-def _weighed(key: ClassKey, total: ShardAggregate, corpus: _Corpus, minimum: int) -> list[RareWord]:
+def _weighed(
+    key: ClassKey,
+    total: ShardAggregate,
+    explanations: int,
+    documents: Counter[str],
+    minimum: int,
+) -> list[RareWord]:
     """The words of a class that weigh anything, largest score first, ties by the word itself."""
     weighed = []
     for totals in total.words(*key):
-        mean, rarity = totals.relevance / totals.mentions, corpus.rarity(totals.word)
+        mean = totals.relevance / totals.mentions
+        rarity = math.log(explanations / documents[totals.word])
         if totals.documents >= minimum and mean * rarity != 0.0:
             weighed.append(
                 RareWord(
@@ -134,29 +144,10 @@ def _weighed(key: ClassKey, total: ShardAggregate, corpus: _Corpus, minimum: int
     return sorted(weighed, key=lambda word: (-word.score, word.word))
 
 
-def _ends(words: Sequence[RareWord]) -> tuple[RareWord, ...]:
-    """The words that raise the class most, then those that lower it most."""
-    raising = [word for word in words if word.score > 0.0][:RAISING]
-    return (*raising, *[word for word in words if word.score < 0.0][-LOWERING:])
-
-
-_Others = list[tuple[ClassKey, frozenset[str]]]
-
-
-def _others(
-    place: int, keys: Sequence[ClassKey], ranked: Sequence[tuple[RareWord, ...]]
-) -> _Others:
-    kind = _kind(keys[place][0])
-    return [
-        (key, frozenset(word.word for word in words))
-        for number, (key, words) in enumerate(zip(keys, ranked, strict=True))
-        if number != place and _kind(key[0]) == kind
-    ]
-
-
 def _compared(
-    words: tuple[RareWord, ...], weighted: tuple[RareWord, ...], others: _Others
+    words: tuple[RareWord, ...], others: Sequence[tuple[ClassKey, frozenset[str]]]
 ) -> dict[str, Any]:
+    """The top words of a class with the other classes that have them, and how many each has."""
     marked = tuple(
         replace(
             word,
@@ -165,7 +156,7 @@ def _compared(
         for word in words
     )
     if not marked or not others:
-        return {"rare": marked, "weighted": weighted}
+        return {"rare": marked}
     shares = [
         Overlap(
             target=target,
@@ -179,12 +170,7 @@ def _compared(
         "rare": marked,
         "rare_overlap": tuple(share for share in shares if share.share),
         "rare_shared": sum(bool(word.also) for word in marked) / len(marked),
-        "weighted": weighted,
     }
-
-
-def _kind(target: str) -> str:
-    return target.partition(":")[0]
 
 
 RULES: Mapping[type, RedactionRules] = {
@@ -224,8 +210,11 @@ def plane(words: Sequence[RareWord], name: str) -> Drawing | None:
 def _plane(words: Sequence[RareWord], *, interactive: bool) -> "alt.LayerChart":
     import altair as alt
 
+    rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(
+        color="var(--faint)", aria=False, clip=interactive
+    )
     layers = alt.layer(
-        _zero(interactive=interactive),
+        rule.encode(y="y:Q"),
         _dots(words, interactive=interactive),
         _names(words, interactive=interactive),
     )
@@ -247,11 +236,7 @@ def _base(words: Sequence[RareWord]) -> "alt.Chart":
         axis=alt.Axis(tickCount=6),
         scale=alt.Scale(padding=18),
     )
-    return alt.Chart({"values": _values(words)}).encode(x=across, y=up)
-
-
-def _values(words: Sequence[RareWord]) -> list[dict[str, Any]]:
-    return [
+    values = [
         {
             "x": word.rarity,
             "y": word.mean,
@@ -262,6 +247,7 @@ def _values(words: Sequence[RareWord]) -> list[dict[str, Any]]:
         }
         for word in words
     ]
+    return alt.Chart({"values": values}).encode(x=across, y=up)
 
 
 def _dots(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
@@ -309,16 +295,6 @@ def _names(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
     )
     labels: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
     return labels
-
-
-def _zero(*, interactive: bool) -> "alt.Chart":
-    import altair as alt
-
-    rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(
-        color="var(--faint)", aria=False, clip=interactive
-    )
-    line: alt.Chart = rule.encode(y="y:Q")
-    return line
 
 
 def _short(word: str) -> str:

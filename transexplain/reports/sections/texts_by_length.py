@@ -101,25 +101,19 @@ _RULES: Mapping[type, RedactionRules] = {
     LengthPart: RedactionRules(
         stands=at_least("items"),
         fields={
-            "correct": _of_many,
-            "accuracy": _of_many,
-            "interval": _of_many,
+            **dict.fromkeys(("correct", "accuracy", "interval"), _of_many),
             **kept("shortest longest items truncated labelled"),
         },
     ),
 }
 
 
-def _present(report: Any) -> bool:
-    record = report.sections.get("texts_by_length")
-    return record is not None and len(record.parts) > 1
-
-
 SECTION = Section(
     template="texts_by_length.html.j2",
     links=(("lengths", "Lengths"),),
     redaction=_RULES,
-    present=_present,
+    # a redacted one may have lost parts
+    present=lambda report: len(getattr(report.sections.get("texts_by_length"), "parts", ())) > 1,
     sentences=_sentences,
     record=TextsByLength,
     collect=_collect,
