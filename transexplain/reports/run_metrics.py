@@ -262,9 +262,8 @@ def _evidence(summary: Summary) -> Iterator[RunMetric]:
     ledgers, sensitivity = summary.conservation, summary.class_sensitivity
     if ledgers is not None:
         yield from _made("attributions", ledgers.attributions)
-        yield from _made("relative_gap_worst", ledgers.worst)
-        yield from _made("relative_gap_mean", ledgers.mean)
-        yield from _made("relative_gap_tolerance", ledgers.tolerance)
+        for name in ("worst", "mean", "tolerance"):
+            yield from _made(f"relative_gap_{name}", getattr(ledgers, name))
         if ledgers.tolerance is not None:
             yield from _made("gaps_above", ledgers.above)
         yield from _made("relevance_error", ledgers.relevance_error, ledgers.attributions)

@@ -15,7 +15,6 @@ from transexplain.analysis.strategies.shortcuts import (
     Point,
     RegionEvidence,
     Strategies,
-    WordEvidence,
 )
 from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.charts import Series, lines, stroke
@@ -129,15 +128,11 @@ def suspicion(cluster: Cluster, modality: str) -> str:
             f"which is {percent(strongest.area)} of the picture; in all others "
             f"{percent(strongest.elsewhere or 0.0)} ({probability(strongest.adjusted_p)})."
         )
-    return _of_word(strongest, size, cluster)
-
-
-def _of_word(evidence: WordEvidence, size: str, cluster: Cluster) -> str:
     return (
-        f"In its {size}, {percent(evidence.share)} of what speaks for the class is the word "
-        f"\u201c{evidence.word}\u201d, which is in {percent(evidence.documents / cluster.size)} of "
-        f"them and in {percent(evidence.corpus_share)} of all texts "
-        f"({probability(evidence.adjusted_p)})."
+        f"In its {size}, {percent(strongest.share)} of what speaks for the class is the word "
+        f"\u201c{strongest.word}\u201d, which is in "
+        f"{percent(strongest.documents / cluster.size)} of them and in "
+        f"{percent(strongest.corpus_share)} of all texts ({probability(strongest.adjusted_p)})."
     )
 
 
@@ -338,7 +333,15 @@ def _names(report: StrategyReport) -> dict[str, Any]:
         "mean": lambda cluster, scale: mean_heatmap(cluster.heatmap, scale),
         "scale_of": _scale,
         "picture_of": lambda item: show(item, explored.root, item.explanations[0].largest),
-        "text_of": _text,
+        # on its own scale, since shapes are compared, not sizes
+        "text_of": lambda item: Markup(
+            spans_html(
+                item.text or "",
+                item.explanations[0].words,
+                unread_from=item.unread_from,
+                second_at=item.second_at,
+            )
+        ),
         "embedding": embedding,
         "spectrum": spectrum,
         "colour": colour,
@@ -354,15 +357,6 @@ def _scale(view: ClassStrategies) -> float:
     """The largest |mean| of a cell in any cluster of the class."""
     grids = [np.asarray(cluster.heatmap) for cluster in view.clusters if cluster.heatmap]
     return max((float(np.abs(grid).max()) for grid in grids), default=0.0)
-
-
-def _text(item: GalleryItem) -> Markup:
-    # spans_html escapes the text itself; on its own scale, since shapes are compared, not sizes
-    words = item.explanations[0].words
-    drawn = spans_html(
-        item.text or "", words, unread_from=item.unread_from, second_at=item.second_at
-    )
-    return Markup(drawn)
 
 
 def render_json(report: StrategyReport) -> str:

@@ -104,14 +104,9 @@ def _heading(heading: Markup | str | tuple[Markup | str, str]) -> str:
     if not title and not classes:
         return "<td></td>"
     of_class = f' class="{html.escape(classes)}"' if classes else ""
-    return f'<th scope="col"{of_class}>{_html_text(title)}</th>'
-
-
-def _html_text(text: Markup | str) -> str:
-    """Escaped unless it is markup already; a blank that does not break stays visible as such."""
-    if isinstance(text, Markup):
-        return text
-    return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
+    if not isinstance(title, Markup):  # a blank that does not break stays visible as such
+        title = html.escape(title, quote=False).replace("\u00a0", "&nbsp;")
+    return f'<th scope="col"{of_class}>{title}</th>'
 
 
 Way = tuple[str | int, ...]  #: names and places that lead to a value

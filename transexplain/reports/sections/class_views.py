@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -198,17 +198,8 @@ _RULES: Mapping[type, RedactionRules] = {
 }
 
 
-class WordList(NamedTuple):
-    """One list of top words."""
-
-    title: str
-    by: str  #: mean | total
-    sign: str  #: pos | neg
-    rows: tuple[WordRow, ...]
-    largest: float
-
-
-def _word_lists(view: ClassView) -> Iterator[WordList]:
+def _word_lists(view: ClassView) -> Iterator[dict[str, Any]]:
+    """The lists of top words: each with its title, what it is by, its sign, and its largest."""
     for title, by, sign, rows in (
         ("Raise it, per mention", "mean", "pos", view.raising_by_mean),
         ("Raise it, in total", "total", "pos", view.raising_by_total),
@@ -216,7 +207,7 @@ def _word_lists(view: ClassView) -> Iterator[WordList]:
         ("Lower it, in total", "total", "neg", view.lowering_by_total),
     ):
         largest = max((abs(getattr(row, by)) for row in rows), default=0.0)
-        yield WordList(title, by, sign, rows, largest)
+        yield {"title": title, "by": by, "sign": sign, "rows": rows, "largest": largest}
 
 
 def mean_heatmap(grid: Grid, scale: float) -> str:

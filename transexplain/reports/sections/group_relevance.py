@@ -1,6 +1,6 @@
 """The relevance of a group's mentions for a class: the group table, its splits and its rankings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -303,24 +303,6 @@ def group_tables(rows: Sequence[GroupStatistic], practical: float) -> Iterator[G
         shown.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
         flagged = sum(row.flagged for row in shown)
         yield GroupTable(target, class_name, tuple(shown), flagged, axes[target])
-
-
-def row_of(
-    rows: Iterable[GroupStatistic], check: AblationStatistic | RandomisedRow
-) -> GroupStatistic | None:
-    """The row of the group table that a control is about; None: there is none."""
-    return next((row for row in rows if key_of(row) == key_of(check)), None)
-
-
-def ranking_axis(ranking: EntityRanking) -> forest.ForestAxis:
-    """The axis of the intervals of a ranking."""
-    return forest.axis_around(end for entity in ranking.entities for end in entity.interval)
-
-
-def spread_axis(rows: Iterable[GroupStatistic]) -> forest.ForestAxis:
-    """The axis of the distributions of these groups."""
-    spreads = [row.quantiles for row in rows if row.quantiles]
-    return forest.axis_around(end for spread in spreads for end in (spread.low, spread.high))
 
 
 RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin

@@ -23,6 +23,7 @@ from transexplain.analysis.groups.mention_coverage import Candidate
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.forest import axis_around
 from transexplain.reports.phrasing import named
 from transexplain.reports.redaction import (
     RedactionRules,
@@ -49,12 +50,9 @@ from transexplain.reports.sections.group_relevance import (
     group_tables,
     key_of,
     quality_by_group,
-    ranking_axis,
     relevance_statements,
-    row_of,
     rules_of,
     shown_rankings,
-    spread_axis,
     with_measures,
 )
 from transexplain.reports.sections.mixed_section import compared
@@ -370,11 +368,16 @@ _CORRECTED: dict[Correction, str] = {
 def _drawing(report: Any) -> Mapping[str, Any]:
     groups: Groups | None = report.groups
     rows = groups.rows if groups else ()
+    by_key = {key_of(row): row for row in rows}
     return {
         "tables": tuple(group_tables(rows, groups.practical)) if groups else (),
-        "spread_axis": spread_axis,
-        "ranking_axis": ranking_axis,
-        "row_of": lambda check: row_of(rows, check),
+        "spread_axis": lambda rows: axis_around(
+            end for row in rows if row.quantiles for end in (row.quantiles.low, row.quantiles.high)
+        ),
+        "ranking_axis": lambda ranking: axis_around(
+            end for entity in ranking.entities for end in entity.interval
+        ),
+        "row_of": lambda check: by_key.get(key_of(check)),
         "controls": group_relevance,
     }
 

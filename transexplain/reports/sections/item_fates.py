@@ -157,15 +157,12 @@ def _sentences(report: Any) -> Iterator[Statement]:
     if counts.failed:
         kinds = named([f"{kind.count:,} {kind.kind}" for kind in report.failures])
         of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
-        yield Statement(
-            kind="fact",
-            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
-        )
+        text = f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}."
     elif counts.pending:
-        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
+        text = f"{counts.done:,} of {total} were explained so far."
     else:
-        verb = "was" if counts.total == 1 else "were"
-        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
+        text = f"{total} {'was' if counts.total == 1 else 'were'} explained; none failed."
+    yield Statement(kind="fact", text=text)
     if counts.pending:
         why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
         yield Statement(

@@ -66,26 +66,24 @@ def provenance_of(manifest: Manifest) -> Provenance:
 
 
 def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
-    for file in inputs["model"].get("files", ()):
-        yield HashedFile(part="model", name=file["path"], sha256=file["sha256"])
-    for file in inputs["dataset"].get("files", ()):
-        yield HashedFile(part="dataset", name=file["name"], sha256=file["sha256"])
-    for file in inputs["lexicons"]:
-        yield HashedFile(part="lexicon", name=file["name"], sha256=file["sha256"])
-    if recogniser := inputs["plan"].get("recogniser"):
-        yield HashedFile(
-            part="recogniser", name=recogniser["name"], sha256=recogniser["digest"] or "no files"
-        )
-    for file in inputs.get("explainers", ()):
-        yield HashedFile(part="explainer", name=file["name"], sha256=file["sha256"])
+    recogniser = inputs["plan"].get("recogniser")
+    files = {
+        "model": inputs["model"].get("files", ()),
+        "dataset": inputs["dataset"].get("files", ()),
+        "lexicon": inputs["lexicons"],
+        "recogniser": [{**recogniser, "sha256": recogniser["digest"]}] if recogniser else (),
+        "explainer": inputs.get("explainers", ()),
+    }
+    for part, of_part in files.items():
+        for file in of_part:
+            name = file["path" if part == "model" else "name"]
+            yield HashedFile(part=part, name=name, sha256=file["sha256"] or "no files")
 
 
 def _machine(environment: Mapping[str, Any]) -> str:
     hardware = environment.get("hardware", {})
     devices = hardware.get("gpus") or [hardware.get("cpu") or "unknown processor"]
-    shown = ", ".join(
-        dict.fromkeys(device if isinstance(device, str) else str(device) for device in devices)
-    )
+    shown = ", ".join(dict.fromkeys(map(str, devices)))
     cores = hardware.get("cores")
     steps = ", ".join(environment.get("steps", ()))
     return f"{shown}{f', {cores} cores' if cores else ''}{f' (steps: {steps})' if steps else ''}"
