@@ -15,8 +15,7 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, scatter_drawing, stroke
 from transexplain.reports.page import runnable
-from transexplain.reports.sections.class_views import ClassView, positions
-from transexplain.reports.sections.rare_words import RareWord, cloud, plane
+from transexplain.reports.sections.class_views import ClassView, RareWord, cloud, plane, positions
 
 
 def view_of(gallery: Gallery) -> ClassView:

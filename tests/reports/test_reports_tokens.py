@@ -21,8 +21,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.reports.attribution_html import page
 from transexplain.reports.coloured_text import MAX_OPACITY, token_ansi, token_html
 from transexplain.reports.phrasing import class_phrase, number, power, signed
-from transexplain.reports.sections.class_views import ClassView, WordRow, _top
-from transexplain.reports.sections.rare_words import says_little
+from transexplain.reports.sections.class_views import ClassView, WordRow, _top, says_little
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution

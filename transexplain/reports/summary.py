@@ -34,13 +34,12 @@ from transexplain.reports.report_section import (
     uncollected,
 )
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.audited_run import audited_of, notes
+from transexplain.reports.sections.audited_run import audited_of, notes, provenance_of
 from transexplain.reports.sections.class_views import views
 from transexplain.reports.sections.gallery_items import choose, collect, scale_of
 from transexplain.reports.sections.group_answers import by_state, is_of_whole
 from transexplain.reports.sections.group_section import Groups, groups_of
 from transexplain.reports.sections.item_fates import confusion, counts_of, damage, failures
-from transexplain.reports.sections.manifest_section import provenance_of
 from transexplain.reports.sections.measured_faithfulness import (
     conservation_of,
     faithfulness,

@@ -11,7 +11,7 @@ from transexplain.evaluating.metrics.metric_table import Better
 from transexplain.evaluating.metrics.token_overlap import LISTED
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, Stroke, scatter_drawing, stroke
-from transexplain.reports.evaluation.evaluation_text import (
+from transexplain.reports.evaluation.evaluation_tables import (
     baseline,
     correlation,
     notes,
@@ -28,7 +28,7 @@ from transexplain.reports.evaluation.score_statistics import (
 from transexplain.reports.page import page
 from transexplain.reports.phrasing import change, markdown_text, named, span, things, value
 from transexplain.reports.report_formats import plain, schema_of
-from transexplain.reports.sections.rare_words import type_sizes
+from transexplain.reports.sections.class_views import type_sizes
 from transexplain.reports.tables import (
     Column,
     Columns,

@@ -24,6 +24,6 @@ SECTIONS = Registry(
         "unreadable": "transexplain.reports.sections.item_fates:UNREADABLE",
         "failures": "transexplain.reports.sections.item_fates:FAILURES",
         "about": "transexplain.reports.sections.audited_run:SECTION",
-        "manifest": "transexplain.reports.sections.manifest_section:SECTION",
+        "manifest": "transexplain.reports.sections.audited_run:MANIFEST",
     },
 )
