@@ -12,12 +12,10 @@ from transexplain.provenance.manifest import Manifest
 from transexplain.reports import phrasing
 from transexplain.reports.phrasing import nearness, sampled, short
 from transexplain.reports.redaction import (
-    RedactionRules,
     Redactor,
-    at_least,
     by,
     empty,
-    kept,
+    published,
     within,
 )
 from transexplain.reports.report_section import Section, SectionSource, of_run
@@ -337,29 +335,20 @@ def _redacted_notes(value: tuple[str, ...], _summary: Any, redactor: Redactor) -
     )
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Audited: RedactionRules(
-        # without the folders of the machine that it was made on
-        fields={
-            "root": empty(""),
-            "model": by(short),
-            "dataset": by(short),
-            "parameters": _parameters,
-            **kept(
-                "run_id name state created finished plan_digest version model_digest dtype device "
-                "modality classes fingerprint method targets at unit long_text max_length "
-                "window stride long_text_join task head recogniser inputs_digest "
-                "manifest_digest"
-            ),
-        }
-    ),
-}
-
-
 SECTION = Section(
     template="about.html.j2",
     links=(("audited", "What was audited"), ("methods", "Methods")),
-    redaction=_RULES,
+    redaction={
+        Audited: published(  # without the folders of the machine that it was made on
+            "run_id name state created finished plan_digest version model_digest dtype device "
+            "modality classes fingerprint method targets at unit long_text max_length window "
+            "stride long_text_join task head recogniser inputs_digest manifest_digest",
+            root=empty(""),
+            model=by(short),
+            dataset=by(short),
+            parameters=_parameters,
+        ),
+    },
     of_summary={"audited": within, "notes": _redacted_notes},
     drawing=lambda _report: {"method_of": phrasing.method_of},
 )
@@ -403,16 +392,13 @@ def _collect(source: SectionSource) -> LabelReadings | None:
     return LabelReadings(readings=readings, omitted=len(labels) - len(readings))
 
 
-_READING_RULES: Mapping[type, RedactionRules] = {
-    LabelReadings: RedactionRules(fields={"readings": within, **kept("omitted")}),
-    LabelReading: RedactionRules(stands=at_least("items"), fields=kept("label class_name items")),
-}
-
-
 LABELS = Section(
     template="labels.html.j2",
     links=(),
-    redaction=_READING_RULES,
+    redaction={
+        LabelReadings: published("omitted", inside="readings"),
+        LabelReading: published("label class_name items", least="items"),
+    },
     present=lambda report: bool(getattr(report.sections.get("labels"), "readings", ())),
     record=LabelReadings,
     collect=_collect,
@@ -498,23 +484,16 @@ def _machine(environment: Mapping[str, Any]) -> str:
     return f"{shown}{f', {cores} cores' if cores else ''}{f' (steps: {steps})' if steps else ''}"
 
 
-_MANIFEST_RULES: Mapping[type, RedactionRules] = {
-    Provenance: RedactionRules(
-        fields={
-            "files": within,
-            **kept(
-                "software machines attention git seeds shards attempts workers seconds waited waits"
-            ),
-        }
-    ),
-    HashedFile: RedactionRules(fields=kept("part name sha256")),
-}
-
-
 MANIFEST = Section(
     template="manifest.html.j2",
     links=(("manifest", "Manifest"),),
-    redaction=_MANIFEST_RULES,
+    redaction={
+        Provenance: published(
+            "software machines attention git seeds shards attempts workers seconds waited waits",
+            inside="files",
+        ),
+        HashedFile: published("part name sha256"),
+    },
     of_summary={"provenance": within},
     present=lambda report: report.provenance is not None,
 )

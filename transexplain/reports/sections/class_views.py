@@ -16,11 +16,8 @@ from transexplain.reports.charts import Drawing, Series, Stroke, stroke
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile
 from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import (
-    RedactionRules,
     Redactor,
-    at_least,
-    inside,
-    kept,
+    published,
     within,
 )
 from transexplain.reports.report_section import Section
@@ -486,31 +483,6 @@ def _omitted(value: int, summary: Any, redactor: Redactor) -> int:
     return value + sum(class_name.items < redactor.fewest for class_name in classes)
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    ClassView: RedactionRules(
-        stands=at_least("items"),
-        fields={
-            "minimum": _minimum,
-            **inside(
-                "raising_by_mean raising_by_total lowering_by_mean lowering_by_total "
-                "rare rare_overlap weighted positions"
-            ),
-            **kept("target class_name items mean_logit heatmap rare_shared"),
-        },
-    ),
-    WordRow: RedactionRules(
-        stands=at_least("documents"),
-        fields=kept("word mean total mentions documents magnitude function"),
-    ),
-    PositionPart: RedactionRules(fields=kept("mean mean_size positions texts")),
-    RareWord: RedactionRules(
-        stands=at_least("documents"),
-        fields=kept("word score mean rarity mentions documents also"),
-    ),
-    Overlap: RedactionRules(fields=kept("target class_name share")),
-}
-
-
 def _word_lists(view: ClassView) -> Iterator[dict[str, Any]]:
     """The lists of top words: each with its title, what it is by, its sign, and its largest."""
     for title, by, sign, rows in (
@@ -584,7 +556,23 @@ def _drawing(report: Any) -> Mapping[str, Any]:
 SECTION = Section(
     template="classes.html.j2",
     links=(("classes", "Classes"),),
-    redaction=_RULES,
+    redaction={
+        ClassView: published(
+            "target class_name items mean_logit heatmap rare_shared",
+            inside=(
+                "raising_by_mean raising_by_total lowering_by_mean lowering_by_total rare "
+                "rare_overlap weighted positions"
+            ),
+            least="items",
+            minimum=_minimum,
+        ),
+        WordRow: published(
+            "word mean total mentions documents magnitude function", least="documents"
+        ),
+        PositionPart: published("mean mean_size positions texts"),
+        RareWord: published("word score mean rarity mentions documents also", least="documents"),
+        Overlap: published("target class_name share"),
+    },
     of_summary={"classes": within, "classes_omitted": _omitted},
     present=lambda report: bool(report.classes),
     drawing=_drawing,

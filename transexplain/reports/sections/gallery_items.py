@@ -15,7 +15,12 @@ from transexplain.files.paths import any_path
 from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
-from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
+from transexplain.reports.redaction import (
+    Redactor,
+    empty,
+    published,
+    within,
+)
 from transexplain.reports.report_section import Section
 from transexplain.store import noteworthy, results, runs
 from transexplain.store.database import Database
@@ -322,38 +327,6 @@ def _over_blocks(
     )
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Gallery: RedactionRules(fields={"items": _examples, "scale": keep}),
-    GalleryItem: RedactionRules(
-        fields={
-            "item_id": empty(""),
-            "text": _blocks,
-            "hidden": empty(0),
-            **dict.fromkeys(("unread_from", "second_at"), empty(None)),
-            "source": empty(None),
-            "shape": empty(None),
-            "about": empty(""),
-            **dict.fromkeys(("groups", "mentions"), empty(())),
-            "explanations": _over_blocks,
-            **kept("reason label predicted truncated more"),
-        }
-    ),
-    Explanation: RedactionRules(
-        fields={
-            "words": within,
-            "nodes": empty(()),
-            **kept("target class_name logit largest grid box"),
-        }
-    ),
-    # `_over_blocks` puts them over blocks
-    Span: RedactionRules(fields=kept("start end relevance")),
-    # `shape` is emptied
-    GraphShape: RedactionRules(fields=kept("names places edges")),
-    # `mentions` is emptied
-    MentionMark: RedactionRules(fields=kept("start end entity groups")),
-}
-
-
 def _text_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
     return marked_html(
         item.text or "",
@@ -392,7 +365,34 @@ def _drawing(report: Any) -> Mapping[str, Any]:
 SECTION = Section(
     template="examples.html.j2",
     links=(("examples", "Examples"),),
-    redaction=_RULES,
+    redaction={
+        Gallery: published("scale", items=_examples),
+        GalleryItem: published(
+            "reason label predicted truncated more",
+            item_id=empty(""),
+            text=_blocks,
+            hidden=empty(0),
+            unread_from=empty(None),
+            second_at=empty(None),
+            source=empty(None),
+            shape=empty(None),
+            about=empty(""),
+            groups=empty(()),
+            mentions=empty(()),
+            explanations=_over_blocks,
+        ),
+        Explanation: published(
+            "target class_name logit largest grid box",
+            inside="words",
+            nodes=empty(()),
+        ),
+        # `_over_blocks` puts them over blocks
+        Span: published("start end relevance"),
+        # `shape` is emptied
+        GraphShape: published("names places edges"),
+        # `mentions` is emptied
+        MentionMark: published("start end entity groups"),
+    },
     of_summary={"gallery": within},
     present=lambda report: bool(report.gallery.items),
     drawing=_drawing,

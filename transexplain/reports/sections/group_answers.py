@@ -41,12 +41,9 @@ from transexplain.reports.phrasing import named, signed
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
-    at_least,
     by,
     empty,
-    inside,
-    kept,
-    within,
+    published,
 )
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
@@ -456,69 +453,51 @@ def _large(rate: ItemRate, fewest: int) -> bool:
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Practical: RedactionRules(fields=kept("logit probability changed spread rates impact_ratio")),
-    GroupVerdict: RedactionRules(
-        fields={
-            **inside("rates counterfactual"),
-            "mention_reasons": _mention_reasons,
-            "outcome_reasons": _outcome_reasons,
-            "mention_advice": empty(""),
-            "outcome_advice": empty(""),
-            "notes": empty(()),
-            "missing": by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
-            **kept("group reference mention outcome state"),
-        }
+    Practical: published("logit probability changed spread rates impact_ratio"),
+    GroupVerdict: published(
+        "group reference mention outcome state",
+        inside="rates counterfactual",
+        mention_reasons=_mention_reasons,
+        outcome_reasons=_outcome_reasons,
+        mention_advice=empty(""),
+        outcome_advice=empty(""),
+        notes=empty(()),
+        missing=by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
     ),
-    Counterfactual: RedactionRules(
-        stands=at_least("documents"),
-        fields={
-            "examples": empty(()),
-            "measures": within,
-            **kept(
-                "kind group reference prediction stratum documents clusters entities "
-                "other_entities effect probability changed_across changed_within shift noise "
-                "per_position"
-            ),
-        },
+    Counterfactual: published(
+        "kind group reference prediction stratum documents clusters entities other_entities "
+        "effect probability changed_across changed_within shift noise per_position",
+        inside="measures",
+        least="documents",
+        examples=empty(()),
     ),
-    Candidate: RedactionRules(
-        stands=at_least("texts"),
-        fields={
-            "effects": within,
-            **kept("word group reference entity texts association association_interval line"),
-        },
+    Candidate: published(
+        "word group reference entity texts association association_interval line",
+        inside="effects",
+        least="texts",
     ),
-    CandidateEffect: RedactionRules(
-        fields=kept("prediction effect interval probability probability_interval")
-    ),
-    Outcome: RedactionRules(
+    CandidateEffect: published("prediction effect interval probability probability_interval"),
+    Outcome: published(
+        "group reference prediction stratum difference impact_ratio favourable counted whole",
+        inside="own other",
         stands=_compared_rates,
-        fields={
-            **inside("own other"),
-            "measures": _shown_measures,
-            **kept(
-                "group reference prediction stratum difference impact_ratio favourable counted "
-                "whole"
-            ),
-        },
+        measures=_shown_measures,
     ),
-    Measure: RedactionRules(
-        fields={
-            "precision": empty(None),
-            **kept("name value interval level low high state p doubtful"),
-        }
+    Measure: published(
+        "name value interval level low high state p doubtful",
+        precision=empty(None),
     ),
-    OutcomeSide: RedactionRules(
-        fields={
-            **inside("selected probability"),
-            "calibration": _calibration,
-            **dict.fromkeys(
-                ("labelled", "error", "true_positive", "false_positive", "precision"), _rate
-            ),
-        }
+    OutcomeSide: published(
+        inside="selected probability",
+        calibration=_calibration,
+        labelled=_rate,
+        error=_rate,
+        true_positive=_rate,
+        false_positive=_rate,
+        precision=_rate,
     ),
-    ItemRate: RedactionRules(fields=kept("count total interval")),
-    OutcomeMean: RedactionRules(fields=kept("value interval")),
+    ItemRate: published("count total interval"),
+    OutcomeMean: published("value interval"),
 }
 
 

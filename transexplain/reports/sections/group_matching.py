@@ -11,7 +11,12 @@ from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.matching_sheet import MatchPrecision
 from transexplain.analysis.groups.mention_coverage import spelling_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports.redaction import RedactionRules, Redactor, Rule, at_least, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    Rule,
+    published,
+)
 from transexplain.types.plans import AuditPlan
 
 
@@ -202,19 +207,15 @@ def _if_much(instead: Any) -> Rule:
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Dropped: RedactionRules(
-        stands=at_least("count"), fields={"entities": _often, **kept("group count")}
-    ),
-    RareGroup: RedactionRules(stands=at_least("items"), fields=kept("group mentions items share")),
-    GroupMatching: RedactionRules(
+    Dropped: published("group count", least="count", entities=_often),
+    RareGroup: published("group mentions items share", least="items"),
+    GroupMatching: published(
+        "group terms entities mentions items dropped left_out unpaired",
+        inside="precision",
         stands=lambda matching, fewest: not 0 < matching.items < fewest,
-        fields={
-            "most": _if_much(""),
-            "most_share": _if_much(0.0),
-            "precision": within,
-            "spellings": _spellings,
-            **kept("group terms entities mentions items dropped left_out unpaired"),
-        },
+        most=_if_much(""),
+        most_share=_if_much(0.0),
+        spellings=_spellings,
     ),
-    MatchPrecision: RedactionRules(fields=kept("group checked correct precision interval")),
+    MatchPrecision: published("group checked correct precision interval"),
 }

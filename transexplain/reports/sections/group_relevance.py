@@ -33,11 +33,7 @@ from transexplain.reports.phrasing import class_phrase, named, number, percent, 
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
-    at_least,
-    inside,
-    keep,
-    kept,
-    within,
+    published,
 )
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
@@ -148,31 +144,20 @@ def planted_sentence(controls: tuple[Planted, ...]) -> str:
 
 
 CONTROL_RULES: Mapping[type, RedactionRules] = {
-    Ablations: RedactionRules(
-        stands=at_least("items"), fields={"rows": within, **kept("items changed")}
+    Ablations: published("items changed", inside="rows", least="items"),
+    AblationStatistic: published(
+        "group target class_name items entities changed rate interval change change_interval "
+        "correlation",
+        least="items",
     ),
-    AblationStatistic: RedactionRules(
-        stands=at_least("items"),
-        fields=kept(
-            "group target class_name items entities changed rate interval change change_interval "
-            "correlation"
-        ),
+    Randomised: published("items failed differences randomised_differences draws", inside="rows"),
+    RandomisedRow: published(
+        "group target class_name entities ratio ratio_interval",
+        inside="real randomised",
     ),
-    Randomised: RedactionRules(
-        fields={
-            "rows": within,
-            **kept("items failed differences randomised_differences draws"),
-        }
-    ),
-    RandomisedRow: RedactionRules(
-        fields={
-            **inside("real randomised"),
-            **kept("group target class_name entities ratio ratio_interval"),
-        }
-    ),
-    Measured: RedactionRules(fields=kept("difference interval share share_interval verdict")),
-    Placebo: RedactionRules(fields=kept("lexicons comparisons below differences")),
-    Planted: RedactionRules(fields=kept("difference lexicons found wrong share interval")),
+    Measured: published("difference interval share share_interval verdict"),
+    Placebo: published("lexicons comparisons below differences"),
+    Planted: published("difference lexicons found wrong share interval"),
 }
 
 
@@ -247,38 +232,28 @@ def _reversals(
 
 
 RULES: Mapping[type, RedactionRules] = {
-    GroupStatistic: RedactionRules(
-        stands=at_least("documents"),
-        fields={
-            **inside("robustness quantiles background"),
-            **kept(
-                "group target class_name mentions documents entities mean entity_mean positive "
-                "interval reference difference difference_interval interval_by p adjusted_p "
-                "detectable verdict reason note rank"
-            ),
-        },
+    GroupStatistic: published(
+        "group target class_name mentions documents entities mean entity_mean positive interval "
+        "reference difference difference_interval interval_by p adjusted_p detectable verdict "
+        "reason note rank",
+        inside="robustness quantiles background",
+        least="documents",
     ),
-    Robustness: RedactionRules(fields=kept("name unit difference interval")),
-    Quantiles: RedactionRules(fields=kept("low lower median upper high")),
-    Background: RedactionRules(
-        fields=kept("words entities mean interval difference difference_interval")
+    Robustness: published("name unit difference interval"),
+    Quantiles: published("low lower median upper high"),
+    Background: published("words entities mean interval difference difference_interval"),
+    EntityRanking: published(
+        "target class_name centre spread",
+        inside="entities",
+        omitted=_omitted_entities,
     ),
-    EntityRanking: RedactionRules(
-        fields={
-            "entities": within,
-            "omitted": _omitted_entities,
-            **kept("target class_name centre spread"),
-        }
+    RankedEntity: published(
+        "groups entity mentions documents mean shrunken interval",
+        least="documents",
     ),
-    RankedEntity: RedactionRules(
-        stands=at_least("documents"),
-        fields=kept("groups entity mentions documents mean shrunken interval"),
-    ),
-    Split: RedactionRules(
-        fields={"parts": _parts, "omitted": _omitted_parts, "reversals": _reversals, "by": keep}
-    ),
-    TablePart: RedactionRules(fields={"rows": within, "value": keep}),
-    Reversal: RedactionRules(fields=kept("group target class_name overall parts")),
+    Split: published("by", parts=_parts, omitted=_omitted_parts, reversals=_reversals),
+    TablePart: published("value", inside="rows"),
+    Reversal: published("group target class_name overall parts"),
 }
 
 
@@ -427,10 +402,6 @@ def _quality(
 
 
 QUALITY_RULES: Mapping[type, RedactionRules] = {
-    GroupQuality: RedactionRules(
-        stands=at_least("items"), fields={"scores": within, **kept("group items gap")}
-    ),
-    QualityScore: RedactionRules(
-        stands=at_least("items"), fields=kept("target metric title items mean")
-    ),
+    GroupQuality: published("group items gap", inside="scores", least="items"),
+    QualityScore: published("target metric title items mean", least="items"),
 }

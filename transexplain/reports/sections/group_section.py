@@ -26,11 +26,9 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.forest import axis_around
 from transexplain.reports.phrasing import named
 from transexplain.reports.redaction import (
-    RedactionRules,
     Redactor,
     empty,
-    inside,
-    kept,
+    published,
     within,
 )
 from transexplain.reports.report_section import Section, Statement
@@ -156,30 +154,6 @@ def _randomised(value: Randomised | None, groups: Groups, redactor: Redactor) ->
     rows = tuple(row for row in value.rows if key_of(row) in known)
     published: Randomised | None = redactor.within(replace(value, rows=rows))
     return published
-
-
-#: A group that is left out of the table is also left out of the list of groups that nobody
-#: mentions: it is mentioned.
-_RULES: Mapping[type, RedactionRules] = {
-    Groups: RedactionRules(
-        fields={
-            "verdicts": _verdicts,
-            "proxies": empty(()),
-            "randomised": _randomised,
-            "rankings": shown_rankings,
-            **inside(
-                "rows limits outcomes counterfactuals candidates removals placebo planted "
-                "splits dropped rare quality matching precision"
-            ),
-            **kept("reference practical correction never_mentioned sources"),
-        }
-    ),
-    **group_relevance.RULES,
-    **group_answers.RULES,
-    **group_relevance.CONTROL_RULES,
-    **group_matching.RULES,
-    **group_relevance.QUALITY_RULES,
-}
 
 
 def control_sentences(groups: Groups) -> list[str]:
@@ -385,7 +359,25 @@ def _drawing(report: Any) -> Mapping[str, Any]:
 SECTION = Section(
     template="groups.html.j2",
     links=(("groups", "Groups"),),
-    redaction=_RULES,
+    redaction={
+        # a group that is left out of the table is not among those that nobody mentions
+        Groups: published(
+            "reference practical correction never_mentioned sources",
+            inside=(
+                "rows limits outcomes counterfactuals candidates removals placebo planted splits "
+                "dropped rare quality matching precision"
+            ),
+            verdicts=_verdicts,
+            proxies=empty(()),
+            randomised=_randomised,
+            rankings=shown_rankings,
+        ),
+        **group_relevance.RULES,
+        **group_answers.RULES,
+        **group_relevance.CONTROL_RULES,
+        **group_matching.RULES,
+        **group_relevance.QUALITY_RULES,
+    },
     of_summary={"groups": within},
     present=lambda report: report.groups is not None,
     sentences=_sentences,

@@ -3,7 +3,7 @@ matrix.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,10 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ObjectStoreError
 from transexplain.reports.phrasing import counted, named, things
 from transexplain.reports.redaction import (
-    RedactionRules,
-    at_least,
+    Redactor,
     empty,
     inside,
-    kept,
+    published,
     within,
 )
 from transexplain.reports.report_section import Section, Statement
@@ -62,17 +61,12 @@ def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
     )
 
 
-_FAILURE_RULES: Mapping[type, RedactionRules] = {
-    FailureKind: RedactionRules(
-        stands=at_least("count"), fields={"examples": empty(()), **kept("kind count")}
-    ),
-}
-
-
 FAILURES = Section(
     template="failures.html.j2",
     links=(("failures", "Failures"),),
-    redaction=_FAILURE_RULES,
+    redaction={
+        FailureKind: published("kind count", least="count", examples=empty(())),
+    },
     of_summary={"failures": within},
     present=lambda report: bool(report.failures),
 )
@@ -147,6 +141,14 @@ def confusion(total: ShardAggregate, names: Sequence[str]) -> Confusion:
         predicted=answers,
         counts=counts,
         omitted=sum(predictions.values()) - inside,
+    )
+
+
+def _cells(
+    counts: tuple[tuple[int | None, ...], ...], _confusion: Confusion, redactor: Redactor
+) -> tuple[tuple[int | None, ...], ...]:
+    return tuple(
+        tuple(None if n is None or 0 < n < redactor.fewest else n for n in row) for row in counts
     )
 
 
@@ -238,28 +240,15 @@ def by_chance(confusion: Confusion) -> float | None:
     return sum(labels[name] * predicted[name] for name in labels) / total**2 if total else None
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    FateCounts: RedactionRules(
-        fields=kept(
-            "total done failed pending dead_shards truncated labelled correct accuracy",
-        )
-    ),
-    Confusion: RedactionRules(
-        fields={
-            "counts": lambda counts, _confusion, redactor: tuple(
-                tuple(n if n is None or n == 0 or n >= redactor.fewest else None for n in row)
-                for row in counts
-            ),
-            **kept("labels predicted omitted"),
-        }
-    ),
-}
-
-
 SECTION = Section(
     template="data.html.j2",
     links=(("data", "Data"),),
-    redaction=_RULES,
+    redaction={
+        FateCounts: published(
+            "total done failed pending dead_shards truncated labelled correct accuracy",
+        ),
+        Confusion: published("labels predicted omitted", counts=_cells),
+    },
     of_summary=inside("counts confusion"),
     sentences=_sentences,
 )
@@ -330,15 +319,12 @@ def unreadable_statements(items: UnreadableItems | None) -> Iterator[Statement]:
         )
 
 
-_UNREADABLE_RULES: Mapping[type, RedactionRules] = {
-    UnreadableItems: RedactionRules(fields=kept("items parts more files more_files run_id")),
-}
-
-
 UNREADABLE = Section(
     template="unreadable.html.j2",
     links=(),
-    redaction=_UNREADABLE_RULES,
+    redaction={
+        UnreadableItems: published("items parts more files more_files run_id"),
+    },
     present=lambda report: "unreadable" in report.sections,
     sentences=lambda report: unreadable_statements(report.sections.get("unreadable")),
     record=UnreadableItems,

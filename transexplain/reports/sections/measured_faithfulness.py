@@ -20,7 +20,7 @@ from transexplain.reports.evaluation.score_statistics import (
     measured,
 )
 from transexplain.reports.phrasing import approximation_sentences, named, percent, power, things
-from transexplain.reports.redaction import RedactionRules, empty, inside, kept, within
+from transexplain.reports.redaction import empty, inside, published
 from transexplain.reports.report_section import Section, Statement
 from transexplain.store import results
 from transexplain.store.database import Database
@@ -147,13 +147,10 @@ def _conserved(totals: Conservation) -> Iterator[Statement]:
     )
 
 
-CONSERVATION_RULES = RedactionRules(
-    fields={
-        "worst_item": empty(""),
-        "points": empty(()),
-        **kept("attributions worst mean tolerance above average average_size"),
-        **kept("relevance_error correlation"),
-    }
+CONSERVATION_RULES = published(
+    "attributions worst mean tolerance above average average_size relevance_error correlation",
+    worst_item=empty(""),
+    points=empty(()),
 )
 
 
@@ -333,22 +330,6 @@ def _conservation(
         yield from conservation_sentences(conservation)
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Conservation: CONSERVATION_RULES,
-    ClassSensitivity: RedactionRules(fields=kept("mean items")),
-    Faithfulness: RedactionRules(fields={"rows": within, **kept("method items")}),
-    FaithfulnessRow: RedactionRules(
-        fields=kept(
-            "target metric title unit better of_content items missing mean interval random "
-            "difference difference_interval common p beats"
-        )
-    ),
-    Approximation: RedactionRules(
-        fields=kept("teacher mode items rank_correlation relative_error forwards")
-    ),
-}
-
-
 def _measured(report: Any) -> bool:
     return bool(
         report.counts.done
@@ -363,7 +344,16 @@ def _present(report: Any) -> bool:
 SECTION = Section(
     template="evidence.html.j2",
     links=(("evidence", "Faithfulness"),),
-    redaction=_RULES,
+    redaction={
+        Conservation: CONSERVATION_RULES,
+        ClassSensitivity: published("mean items"),
+        Faithfulness: published("method items", inside="rows"),
+        FaithfulnessRow: published(
+            "target metric title unit better of_content items missing mean interval random "
+            "difference difference_interval common p beats",
+        ),
+        Approximation: published("teacher mode items rank_correlation relative_error forwards"),
+    },
     present=_present,
     linked=_measured,
     of_summary=inside("conservation class_sensitivity faithfulness approximates"),

@@ -1,6 +1,6 @@
 """A run compared with the previous run: the differences of plan and findings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +8,7 @@ from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable
 from transexplain.reports.phrasing import named, percent
-from transexplain.reports.redaction import RedactionRules, Redactor, inside, kept
+from transexplain.reports.redaction import Redactor, published
 from transexplain.reports.report_section import Section, Statement, merged, of_run
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
@@ -185,29 +185,6 @@ def _enough(row: GroupRate, fewest: int) -> bool:
     return all(count == 0 or count >= fewest for count in counts)
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Previous: RedactionRules(
-        fields={
-            # `_redacted` leaves out groups that the group table has not
-            **inside("counts rates verdicts groups"),
-            **kept(
-                "run_id name state created model_changed data_changed method_changed common "
-                "other_prediction"
-            ),
-        }
-    ),
-    GroupRate: RedactionRules(
-        stands=_enough, fields={**inside("before now"), **kept("group prediction")}
-    ),
-    VerdictChange: RedactionRules(
-        fields=kept("group mention_before mention_after outcome_before outcome_after turned")
-    ),
-    GroupChange: RedactionRules(
-        fields=kept("group target class_name before now flagged_before flagged_now")
-    ),
-}
-
-
 def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previous | None:
     """Changes of the comparisons alone that are left of the group table."""
     if value is None:
@@ -231,7 +208,18 @@ def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previ
 SECTION = Section(
     template="previous.html.j2",
     links=(("previous", "The run before"),),
-    redaction=_RULES,
+    redaction={
+        Previous: published(
+            "run_id name state created model_changed data_changed method_changed common "
+            "other_prediction",
+            inside="counts rates verdicts groups",
+        ),
+        GroupRate: published("group prediction", inside="before now", stands=_enough),
+        VerdictChange: published(
+            "group mention_before mention_after outcome_before outcome_after turned",
+        ),
+        GroupChange: published("group target class_name before now flagged_before flagged_now"),
+    },
     of_summary={"previous": _redacted},
     present=lambda report: report.previous is not None,
     sentences=_sentences,

@@ -1,11 +1,14 @@
 """Accuracy by length of the text: whether the model answers long texts as well as short ones."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from transexplain.analysis.groups.intervals import wilson
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, kept, within
+from transexplain.reports.redaction import (
+    Redactor,
+    published,
+)
 from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.store import run_totals
 
@@ -96,22 +99,19 @@ def _of_many(value: Any, length_part: LengthPart, redactor: Redactor) -> Any:
     return value if all(count == 0 or count >= redactor.fewest for count in counts) else None
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    TextsByLength: RedactionRules(fields={"parts": within}),
-    LengthPart: RedactionRules(
-        stands=at_least("items"),
-        fields={
-            **dict.fromkeys(("correct", "accuracy", "interval"), _of_many),
-            **kept("shortest longest items truncated labelled"),
-        },
-    ),
-}
-
-
 SECTION = Section(
     template="texts_by_length.html.j2",
     links=(("lengths", "Lengths"),),
-    redaction=_RULES,
+    redaction={
+        TextsByLength: published(inside="parts"),
+        LengthPart: published(
+            "shortest longest items truncated labelled",
+            least="items",
+            correct=_of_many,
+            accuracy=_of_many,
+            interval=_of_many,
+        ),
+    },
     # a redacted one may have lost parts
     present=lambda report: len(getattr(report.sections.get("texts_by_length"), "parts", ())) > 1,
     sentences=_sentences,
