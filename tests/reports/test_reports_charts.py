@@ -91,10 +91,9 @@ def test_the_plane_needs_words_and_names_those_that_have_room() -> None:
 
 def test_a_cloud_is_alphabetical_and_sized_by_score() -> None:
     words = (rare("Zoe", 9.0), rare("bee", 5.0), rare("ant", 1.0), rare("no", -7.0))
-    assert [(one.word, one.size) for one in cloud(words)] == [("ant", 1), ("bee", 3), ("Zoe", 5)]
-    (alone,) = cloud((rare("only", 2.0),))
-    assert alone.size == 1
-    assert cloud(()) == ()
+    assert [(one.word, size) for one, size in cloud(words)] == [("ant", 1), ("bee", 3), ("Zoe", 5)]
+    assert cloud((rare("only", 2.0),))[0][1] == 1
+    assert cloud(()) == []
 
 
 def test_a_chart_is_the_same_with_and_without_a_reader() -> None:

@@ -176,16 +176,12 @@ def rules() -> Mapping[type, RedactionRules]:
     return {Summary: RedactionRules(fields=fields), **records}
 
 
-def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
-    return redactor.fewest
-
-
 _SUMMARY: Mapping[str, Rule] = {
     # the sentences are made from the redacted summary
     "headline": empty(()),
     "verdict": empty(None),
     "sections": within,
-    "fewest": _fewest,
+    "fewest": lambda _value, _summary, redactor: redactor.fewest,
     "schema_version": keep,
 }
 

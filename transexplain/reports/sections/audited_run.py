@@ -319,10 +319,6 @@ def _pooling(run: AuditRun) -> Iterator[str]:
     )
 
 
-def _parameters(value: Mapping[str, Any], audited: Audited, _redactor: Redactor) -> Any:
-    return without_folders({"name": audited.method, "params": value})["params"]
-
-
 def _redacted_notes(value: tuple[str, ...], _summary: Any, redactor: Redactor) -> tuple[str, ...]:
     fewest = redactor.fewest
     return (
@@ -346,7 +342,9 @@ SECTION = Section(
             root=empty(""),
             model=by(short),
             dataset=by(short),
-            parameters=_parameters,
+            parameters=lambda value, audited, _redactor: without_folders(
+                {"name": audited.method, "params": value}
+            )["params"],
         ),
     },
     of_summary={"audited": within, "notes": _redacted_notes},

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from transexplain.reports.charts import Drawing, Series, Stroke, stroke
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, tile
 from transexplain.reports.phrasing import encodable
 from transexplain.reports.redaction import (
-    Redactor,
     published,
     within,
 )
@@ -191,9 +190,7 @@ _LETTER, _LINE = 0.03, 0.1
 def plane(words: Sequence[RareWord], name: str) -> Drawing | None:
     """Words by rarity and mean relevance, sized by their texts; None where there are few.
 
-    Args:
-        words: of one class.
-        name: what the class is called in a sentence.
+    `name` is what the class is called in a sentence.
     """
     if len(words) < 3:
         return None
@@ -308,28 +305,14 @@ def _extent(values: Sequence[float]) -> float:
 _SIZES = 5  #: of type, in the cloud
 
 
-class CloudWord(NamedTuple):
-    """One word of a cloud."""
+def cloud(words: Sequence[RareWord]) -> list[tuple[RareWord, int]]:
+    """Those of `words` that raise their class, in alphabetical order, with their size of type.
 
-    word: str
-    size: int  #: 1 to 5
-    score: float  #: mean x rarity
-    documents: int
-
-
-def cloud(words: Sequence[RareWord]) -> tuple[CloudWord, ...]:
-    """Those of `words` that raise their class, in alphabetical order, sized by mean x rarity.
-
-    Punctuation and function words are not among them. Sizes part the range of the words shown into
-    equal steps.
+    Punctuation and function words are not among them.
     """
     raising = [word for word in words if word.score > 0.0 and not says_little(word.word)]
     raising.sort(key=lambda rare: (rare.word.casefold(), rare.word))
-    sizes = type_sizes([word.score for word in raising])
-    return tuple(
-        CloudWord(word=word.word, size=size, score=word.score, documents=word.documents)
-        for word, size in zip(raising, sizes, strict=True)
-    )
+    return list(zip(raising, type_sizes([word.score for word in raising]), strict=True))
 
 
 def type_sizes(scores: Sequence[float]) -> list[int]:
@@ -474,15 +457,6 @@ def _top(words: Sequence[WordRow], number: Callable[[WordRow], float]) -> tuple[
     return (*telling, *(word for word in ranked[:WORDS] if word.function))
 
 
-def _minimum(value: int, _view: ClassView, redactor: Redactor) -> int:
-    return max(value, redactor.fewest)
-
-
-def _omitted(value: int, summary: Any, redactor: Redactor) -> int:
-    classes: tuple[ClassView, ...] = summary.classes
-    return value + sum(class_name.items < redactor.fewest for class_name in classes)
-
-
 def _word_lists(view: ClassView) -> Iterator[dict[str, Any]]:
     """The lists of top words: each with its title, what it is by, its sign, and its largest."""
     for title, by, sign, rows in (
@@ -503,9 +477,7 @@ def mean_heatmap(grid: Grid, scale: float) -> str:
 def positions(view: ClassView, name: str) -> Drawing | None:
     """Mean relevance by place in the text; None where it was not measured.
 
-    Args:
-        view: of the class.
-        name: what the class is called in a sentence.
+    `name` is what the class is called in a sentence.
     """
     parts = [part for part in view.positions if part.positions]
     if not parts:
@@ -564,7 +536,7 @@ SECTION = Section(
                 "rare_overlap weighted positions"
             ),
             least="items",
-            minimum=_minimum,
+            minimum=lambda value, _view, redactor: max(value, redactor.fewest),
         ),
         WordRow: published(
             "word mean total mentions documents magnitude function", least="documents"
@@ -573,7 +545,12 @@ SECTION = Section(
         RareWord: published("word score mean rarity mentions documents also", least="documents"),
         Overlap: published("target class_name share"),
     },
-    of_summary={"classes": within, "classes_omitted": _omitted},
+    of_summary={
+        "classes": within,
+        "classes_omitted": lambda value, summary, redactor: (
+            value + sum(view.items < redactor.fewest for view in summary.classes)
+        ),
+    },
     present=lambda report: bool(report.classes),
     drawing=_drawing,
 )

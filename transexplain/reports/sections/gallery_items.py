@@ -305,11 +305,6 @@ def _places(item: GalleryItem) -> dict[int, int]:
     return {start: number for number, start in enumerate(starts)}
 
 
-def _blocks(value: str | None, item: GalleryItem, _redactor: Redactor) -> str | None:
-    """A block for each word, because even the lengths of words would reveal something."""
-    return None if value is None else " ".join(UNKNOWN for _ in _places(item))
-
-
 def _over_blocks(
     value: tuple[Explanation, ...], item: GalleryItem, redactor: Redactor
 ) -> tuple[Explanation, ...]:
@@ -370,7 +365,10 @@ SECTION = Section(
         GalleryItem: published(
             "reason label predicted truncated more",
             item_id=empty(""),
-            text=_blocks,
+            # a block for each word, because even the lengths of words would reveal something
+            text=lambda value, item, _redactor: (
+                None if value is None else " ".join(UNKNOWN for _ in _places(item))
+            ),
             hidden=empty(0),
             unread_from=empty(None),
             second_at=empty(None),

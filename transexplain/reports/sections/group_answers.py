@@ -437,10 +437,6 @@ def _rate(value: ItemRate | None, _side: OutcomeSide, redactor: Redactor) -> Ite
     return rate if rate is not None and _large(rate, redactor.fewest) else None
 
 
-def _calibration(value: float | None, side: OutcomeSide, redactor: Redactor) -> float | None:
-    return value if _rate(side.labelled, side, redactor) else None
-
-
 def _compared_rates(outcome: Outcome, fewest: int) -> bool:
     """Return whether both rates that are compared are of enough items, counted or not."""
     rates = (outcome.own.selected, outcome.other.selected)
@@ -489,7 +485,9 @@ RULES: Mapping[type, RedactionRules] = {
     ),
     OutcomeSide: published(
         inside="selected probability",
-        calibration=_calibration,
+        calibration=lambda value, side, redactor: (
+            value if _rate(side.labelled, side, redactor) else None
+        ),
         labelled=_rate,
         error=_rate,
         true_positive=_rate,

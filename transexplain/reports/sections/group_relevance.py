@@ -205,18 +205,10 @@ def shown_rankings(
     return tuple(ranking for ranking in redactor.within(value) if ranking.entities)
 
 
-def _omitted_entities(value: int, ranking: EntityRanking, redactor: Redactor) -> int:
-    return value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
-
-
 def _parts(
     value: tuple[TablePart, ...], _split: Split, redactor: Redactor
 ) -> tuple[TablePart, ...]:
     return tuple(part for part in redactor.within(value) if part.rows)
-
-
-def _omitted_parts(value: int, split: Split, redactor: Redactor) -> int:
-    return value + len(split.parts) - len(_parts(split.parts, split, redactor))
 
 
 def _reversals(
@@ -245,13 +237,22 @@ RULES: Mapping[type, RedactionRules] = {
     EntityRanking: published(
         "target class_name centre spread",
         inside="entities",
-        omitted=_omitted_entities,
+        omitted=lambda value, ranking, redactor: (
+            value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
+        ),
     ),
     RankedEntity: published(
         "groups entity mentions documents mean shrunken interval",
         least="documents",
     ),
-    Split: published("by", parts=_parts, omitted=_omitted_parts, reversals=_reversals),
+    Split: published(
+        "by",
+        parts=_parts,
+        omitted=lambda value, split, redactor: (
+            value + len(split.parts) - len(_parts(split.parts, split, redactor))
+        ),
+        reversals=_reversals,
+    ),
     TablePart: published("value", inside="rows"),
     Reversal: published("group target class_name overall parts"),
 }
@@ -365,40 +366,34 @@ def quality_by_group(db: Database, run: AuditRun, totals: GapTotals) -> tuple[Gr
         return ()
     reference = run.plan.reference
     base = reference if isinstance(reference, str) and reference in groups else run_totals.ALL
-    order = (base, *sorted(groups - {base}))
-    return tuple(_quality(group, run, gaps, scores) for group in order)
-
-
-def _quality(
-    group: str,
-    run: AuditRun,
-    gaps: Mapping[str, run_totals.MeanOfItems],
-    scores: Mapping[tuple[str, str, str], run_totals.MeanOfItems],
-) -> GroupQuality:
-    plan = run.plan.evaluation
-    gap = gaps.get(group, run_totals.MeanOfItems(0, 0.0))
-    measures = dict.fromkeys(key[1:] for key in scores)
-    specs = {spec.label: spec for spec in plan.metrics} if plan else {}
-    measured = (
-        (target, specs[metric], scores.get((group, target, metric), run_totals.MeanOfItems(0, 0.0)))
-        for target, metric in sorted(measures, key=lambda key: (key[0], list(specs).index(key[1])))
-        if not metric_facts(specs[metric].name).corpus
-    )
-    return GroupQuality(
-        group=group or ALL_ITEMS,
-        items=gap.items,
-        gap=gap.mean if gap.items >= MIN_ITEMS else None,
-        scores=tuple(
-            QualityScore(
-                target=target,
-                metric=spec.label,
-                title=titled(spec),
-                items=mean.items,
-                mean=mean.mean if mean.items >= MIN_ITEMS else None,
+    metrics = plan.metrics if plan else ()
+    specs = {spec.label: spec for spec in metrics if not metric_facts(spec.name).corpus}
+    measures = dict.fromkeys(key[1:] for key in scores if key[2] in specs)
+    places = list(specs)
+    ordered = sorted(measures, key=lambda key: (key[0], places.index(key[1])))
+    none = run_totals.MeanOfItems(0, 0.0)
+    rows = []
+    for group in (base, *sorted(groups - {base})):
+        gap = gaps.get(group, none)
+        means = {(t, metric): scores.get((group, t, metric), none) for t, metric in ordered}
+        rows.append(
+            GroupQuality(
+                group=group or ALL_ITEMS,
+                items=gap.items,
+                gap=gap.mean if gap.items >= MIN_ITEMS else None,
+                scores=tuple(
+                    QualityScore(
+                        target=target,
+                        metric=metric,
+                        title=titled(specs[metric]),
+                        items=mean.items,
+                        mean=mean.mean if mean.items >= MIN_ITEMS else None,
+                    )
+                    for (target, metric), mean in means.items()
+                ),
             )
-            for target, spec, mean in measured
-        ),
-    )
+        )
+    return tuple(rows)
 
 
 QUALITY_RULES: Mapping[type, RedactionRules] = {

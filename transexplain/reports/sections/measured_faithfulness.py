@@ -330,15 +330,8 @@ def _conservation(
         yield from conservation_sentences(conservation)
 
 
-def _measured(report: Any) -> bool:
-    return bool(
-        report.counts.done
-        and (report.conservation or report.faithfulness or report.class_sensitivity)
-    )
-
-
-def _present(report: Any) -> bool:
-    return _measured(report) or bool(report.counts.done and report.approximates)
+def _shown(report: Any) -> Any:
+    return report.conservation or report.faithfulness or report.class_sensitivity
 
 
 SECTION = Section(
@@ -354,8 +347,8 @@ SECTION = Section(
         ),
         Approximation: published("teacher mode items rank_correlation relative_error forwards"),
     },
-    present=_present,
-    linked=_measured,
+    present=lambda report: bool(report.counts.done and (_shown(report) or report.approximates)),
+    linked=lambda report: bool(report.counts.done and _shown(report)),
     of_summary=inside("conservation class_sensitivity faithfulness approximates"),
     sentences=_sentences,
     drawing=lambda _report: {
