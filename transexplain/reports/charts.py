@@ -264,20 +264,11 @@ Points = Sequence[tuple[float, float]]
 
 @unchecked
 def scatter_drawing(points: Points, *, titles: tuple[str, str], label: str) -> Drawing | None:
-    """A point for each pair; None where there are fewer than two.
-
-    Args:
-        points: pairs (x, y).
-        titles: of both axes.
-        label: what it shows, in a sentence.
-    """
+    """A point for each pair (x, y); None where there are fewer than two. `titles` are of axes."""
     if len(points) < 2:
         return None
-    return Drawing(
-        label=label,
-        still=drawn(_scatter(points, titles, interactive=False)),
-        specification=specification(_scatter(points, titles, interactive=True)),
-    )
+    still, live = (_scatter(points, titles, interactive=way) for way in (False, True))
+    return Drawing(label=label, still=drawn(still), specification=specification(live))
 
 
 def _scatter(points: Points, titles: tuple[str, str], *, interactive: bool) -> "alt.LayerChart":

@@ -161,6 +161,15 @@ def spread_of(values: Sequence[float | None]) -> Spread | None:
     return Spread(draws=len(known), deviation=deviation, low=min(known), high=max(known))
 
 
+def _added(total: Matrix | None, values: Sequence[float]) -> tuple[Matrix, bool]:
+    """The sum of values of one length, and whether these are of it."""
+    if total is None:
+        return np.array(values, dtype=np.float64), True
+    if len(total) != len(values):
+        return total, False
+    return total + values, True
+
+
 @dataclass(slots=True)
 class ScoreColumn:
     """The scores of one method by one metric for one target."""
@@ -186,28 +195,13 @@ class ScoreColumn:
         else:
             self.items.append(number)
             self.values.append(score.value)
-            self._add_curve(score.curve)
-            self._add_draws(score.detail.get("draws", ()))
+            if score.curve:
+                self.curve, summed = _added(self.curve, score.curve)
+                self.curves += summed
+                self.odd |= not summed
+            self.drawn, summed = _added(self.drawn, score.detail.get("draws", ()))
+            self.uneven |= not summed
             self.pairs.extend(score.detail.get("pair", ()))
-
-    def _add_curve(self, points: tuple[float, ...]) -> None:
-        if not points:
-            return
-        if self.curve is None:
-            self.curve = np.zeros(len(points))
-        if len(self.curve) != len(points):
-            self.odd = True
-            return
-        self.curve += points
-        self.curves += 1
-
-    def _add_draws(self, values: Sequence[float]) -> None:
-        if self.drawn is None:
-            self.drawn = np.zeros(len(values))
-        if len(self.drawn) != len(values):
-            self.uneven = True
-            return
-        self.drawn += values
 
     def spread(self) -> Spread | None:
         """Of the draws' means over the items; None where relevance was drawn once or never."""

@@ -48,7 +48,7 @@ def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Itera
     yield Table(name="entities", columns=columns, rows=_entities(total, fewest))
     columns = (*_CLASS, _MEAN, *record_columns(WordTotal, 2))
     yield Table(name="words", columns=columns, rows=_words(total, fewest))
-    yield _records("faithfulness", FaithfulnessRow, _rows(summary.faithfulness))
+    yield _records("faithfulness", FaithfulnessRow, getattr(summary.faithfulness, "rows", ()))
     for name, record in summary.sections.items():
         yield from SECTIONS.load(name).tables(record)
 
@@ -72,8 +72,8 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
         yield Table(name=name, columns=columns, rows=rows[table])
     robustness = ((row, robustness) for row in groups.rows for robustness in row.robustness)
     yield _behind(_KEY, "robustness", Robustness, robustness)
-    yield _records("removals", AblationStatistic, _rows(groups.removals))
-    yield _records("randomised", RandomisedRow, _rows(groups.randomised))
+    yield _records("removals", AblationStatistic, getattr(groups.removals, "rows", ()))
+    yield _records("randomised", RandomisedRow, getattr(groups.randomised, "rows", ()))
     yield _records("planted", Planted, groups.planted)
     quality = ((quality, score) for quality in groups.quality for score in quality.scores)
     yield _behind(_KEY[:1], "quality", QualityScore, quality)
@@ -86,10 +86,6 @@ def _described(table: str) -> dict[str, str]:
         for column in metadata.tables[table].c
         if column.name not in ("run_id", "ordinal")
     }
-
-
-def _rows(section: Any | None) -> Iterable[Any]:
-    return section.rows if section else ()
 
 
 def _records(name: str, record: type, rows: Iterable[Any]) -> Table:
@@ -153,9 +149,13 @@ def write(db: Database, run: AuditRun, path: Path, redaction: Redaction | None =
     ConfigurationError: the run is not over, or `path` holds something or cannot be written.
     """
     check_over(run, "CSV")
-    stored = iter(()) if redaction else _stored(db, run)
+    fewest = redaction.fewest if redaction else 0
     with new_folder(path) as folder:
-        for table in chain(stored, _found(db, run, redaction)):
+        tables = [] if redaction else [_stored(db, run)]
+        if run.plan.task != "evaluation":
+            summary = summary_of(db, run, redaction)
+            tables.append(tables_of(summary, merged(db, run.id), fewest))
+        for table in chain.from_iterable(tables):
             _write_table(table, folder / f"{table.name}.csv")
         meanings = [
             (name, column, about)
@@ -173,13 +173,6 @@ _DICTIONARY: Columns[tuple[str, str, str]] = (
     Column("column", itemgetter(1)),
     Column("meaning", itemgetter(2)),
 )
-
-
-def _found(db: Database, run: AuditRun, redaction: Redaction | None) -> Iterator[Table]:
-    if run.plan.task == "evaluation":
-        return iter(())
-    fewest = redaction.fewest if redaction else 0
-    return tables_of(summary_of(db, run, redaction), merged(db, run.id), fewest)
 
 
 def _stored(db: Database, run: AuditRun) -> Iterator[Table]:

@@ -398,17 +398,13 @@ Kept = TypeVar("Kept", ChangedItem, LeastAlike)
 ClassKey = tuple[str, str]  #: target as requested, explained class
 
 
-def _numbers() -> "array[float]":
-    return array("d")
-
-
 @dataclass(slots=True)
 class ClassPairs:
     """The items that both runs explained for one target and class; 8 bytes an item and number."""
 
-    before: "array[float]" = field(default_factory=_numbers)  #: logits
-    after: "array[float]" = field(default_factory=_numbers)
-    agreement: "array[float]" = field(default_factory=_numbers)
+    before: "array[float]" = field(default_factory=lambda: array("d"))  #: logits
+    after: "array[float]" = field(default_factory=lambda: array("d"))
+    agreement: "array[float]" = field(default_factory=lambda: array("d"))
     without_agreement: int = 0
     _least: list[tuple[float, int, LeastAlike]] = field(default_factory=list)
 
@@ -545,7 +541,11 @@ class Walk:
         if was == now:
             now += _ELSEWHERE if self.answers is None else _OTHERWISE
         self.changed[was, now] += 1
-        margin = None if self.answers is not None else self._margin(pair)
+        margin, names = None, self.classes[1]
+        known = self.answers is None and self.classes[0] == names
+        if known and new.logits and {old.predicted, new.predicted} <= {*names}:
+            before, after = names.index(old.predicted), names.index(new.predicted)
+            margin = new.logits[after] - new.logits[before]
         if self.answers is not None and old.texts and new.texts:
             was, now = (
                 _cut(outcome.texts[-1]) or name for outcome, name in ((old, was), (new, now))
@@ -560,14 +560,6 @@ class Walk:
             text=text,
         )
         _keep(self._shown, (margin or 0.0, -self.common, item), SHOWN)
-
-    def _margin(self, pair: ItemPair) -> float | None:
-        names, logits = self.classes[1], pair[1].logits
-        predicted = [outcome.predicted for outcome in pair]
-        if self.classes[0] != names or not logits or not {*predicted} <= {*names}:
-            return None
-        old, new = map(names.index, predicted)
-        return logits[new] - logits[old]
 
     def add_explanations(
         self, before: Sequence[Attribution], after: Sequence[Attribution], text: str | None

@@ -195,11 +195,12 @@ def plane(words: Sequence[RareWord], name: str) -> Drawing | None:
     if len(words) < 3:
         return None
     strongest = max(words, key=lambda word: abs(word.mean))
+    still, live = (_plane(words, interactive=way) for way in (False, True))
     return Drawing(
         label=f"{len(words)} words of {encodable(name)} by rarity and mean relevance; the "
         f"strongest is {encodable(strongest.word)} with {strongest.mean:+.2f}.",
-        still=charts.drawn(_plane(words, interactive=False)),
-        specification=charts.specification(_plane(words, interactive=True)),
+        still=charts.drawn(still),
+        specification=charts.specification(live),
     )
 
 
