@@ -321,15 +321,15 @@ def _names(report: StrategyReport) -> dict[str, Any]:
     """Return what the templates know."""
     strategies, explored = report.strategies, report.explored
     count = EXEMPLARS.get(strategies.modality, EXEMPLARS["text"])
+
+    def exemplars(view: ClassStrategies, cluster: Cluster) -> list[GalleryItem]:
+        held = report.exemplars.get(view.class_name, {})
+        return [held[name] for name in cluster.item_ids[:count] if name in held]
+
     return {
         "e": explored,
         "s": strategies,
-        "exemplars": lambda view, cluster: [
-            held[name]
-            for held in [report.exemplars.get(view.class_name, {})]
-            for name in cluster.item_ids[:count]
-            if name in held
-        ],
+        "exemplars": exemplars,
         "mean": lambda cluster, scale: mean_heatmap(cluster.heatmap, scale),
         "scale_of": _scale,
         "picture_of": lambda item: show(item, explored.root, item.explanations[0].largest),

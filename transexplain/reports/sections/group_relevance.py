@@ -375,7 +375,7 @@ def quality_by_group(db: Database, run: AuditRun, totals: GapTotals) -> tuple[Gr
     rows = []
     for group in (base, *sorted(groups - {base})):
         gap = gaps.get(group, none)
-        means = {(t, metric): scores.get((group, t, metric), none) for t, metric in ordered}
+        means = {key: scores.get((group, *key), none) for key in ordered}
         rows.append(
             GroupQuality(
                 group=group or ALL_ITEMS,
