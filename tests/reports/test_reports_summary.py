@@ -29,8 +29,14 @@ from transexplain.reports.report_formats import render_html, render_json
 from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.sections.audited_run import LabelReading
-from transexplain.reports.sections.item_fates import SECTION, Confusion, FateCounts, by_chance
-from transexplain.reports.sections.texts_by_length import TextsByLength, _parts
+from transexplain.reports.sections.item_fates import (
+    SECTION,
+    Confusion,
+    FateCounts,
+    TextsByLength,
+    _parts,
+    by_chance,
+)
 from transexplain.reports.summary import redacted, rules, summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup

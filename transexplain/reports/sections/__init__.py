@@ -15,7 +15,7 @@ SECTIONS = Registry(
         "evidence": "transexplain.reports.sections.measured_faithfulness:SECTION",
         "mixed": "transexplain.reports.sections.mixed_section:SECTION",
         "classes": "transexplain.reports.sections.class_views:SECTION",
-        "texts_by_length": "transexplain.reports.sections.texts_by_length:SECTION",
+        "texts_by_length": "transexplain.reports.sections.item_fates:LENGTHS",
         "scenarios": "transexplain.extras.filings.bias_scenarios:SECTION",
         "groups": "transexplain.reports.sections.group_section:SECTION",
         "impact": "transexplain.extras.filings.impact_by_category:SECTION",
