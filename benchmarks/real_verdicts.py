@@ -26,9 +26,8 @@ from transexplain.analysis.groups.mention_matching import Match
 from transexplain.analysis.groups.power import INSIDE
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Request, explain_items
-from transexplain.reports.headline import verdict
 from transexplain.reports.report_records import Summary
-from transexplain.reports.summary import summarise
+from transexplain.reports.summary import summarise, verdict
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.revisions import open_database

@@ -29,12 +29,11 @@ from benchmarks.report_rows import Corpus, moved, shard_of
 from benchmarks.services import end_cleanly, own_database
 from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.report_section import merged
-from transexplain.reports.sections.gallery_items import collect
+from transexplain.reports.sections.gallery_items import choose, collect, scale_of
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import counts_of, failures
 from transexplain.reports.sections.measured_faithfulness import conservation_of
 from transexplain.reports.summary import GALLERY
-from transexplain.reports.survey import choose, survey
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.database import Database
@@ -154,15 +153,15 @@ def stages(url: str, run_id: str) -> None:
     with open_database(url) as db:
         run = runs.get(db, run_id)
         total = _timed("merging the totals", lambda: merged(db, run_id))
-        found = _timed("survey by index", lambda: survey(db, run, total, GALLERY))
+        chosen = _timed("examples by index", lambda: choose(db, run_id, GALLERY))
+        scale = _timed("scale by index", lambda: scale_of(db, run_id, total.seen.count.total()))
         _timed("digests of shards", lambda: damaged(db, run_id))
         _timed("failures", lambda: failures(db, run_id))
         _timed("counts", lambda: counts_of(db, run))
         _timed("ledgers", lambda: conservation_of(db, run))
         _timed("groups and controls", lambda: groups_of(db, run, total))
         _timed("manifest", lambda: manifest_of(db, run_id))
-        chosen = choose(found, GALLERY)
-        _timed("gallery", lambda: collect(db, run_id, chosen, found.scale))
+        _timed("gallery", lambda: collect(db, run_id, chosen, scale))
 
 
 def _timed(what: str, work: Callable[[], Any]) -> Any:

@@ -148,8 +148,7 @@ def _audited(model: Path, folder: Path) -> dict[str, Any]:
     from orchestrator.dispatch.local import run_here
     from orchestrator.plan import prepare_audit
     from orchestrator.spec import AuditSpec
-    from transexplain.reports.headline import verdict
-    from transexplain.reports.summary import summarise
+    from transexplain.reports.summary import summarise, verdict
     from transexplain.settings import Settings
     from transexplain.store import runs
     from transexplain.store.revisions import open_database

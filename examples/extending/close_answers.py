@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from transexplain.reports.redaction import RedactionRules, at_least, kept
+from transexplain.reports.redaction import published
 from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.store.readers import iter_items
 from transexplain.types.items import ItemOutcome
@@ -48,7 +48,7 @@ def _sentences(report: Any) -> Iterable[Statement]:
 SECTION = Section(
     template="close_answers.html.j2",
     links=(("close", "Close answers"),),
-    redaction={CloseAnswers: RedactionRules(stands=at_least("close"), fields=kept("items close"))},
+    redaction={CloseAnswers: published("items close", least="close")},
     present=_present,
     sentences=_sentences,
     record=CloseAnswers,

@@ -11,17 +11,17 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import WORDS, in_stratum, signed
-from transexplain.reports.headline import caveats
+from transexplain.reports.exports.run_facts import compared
 from transexplain.reports.phrasing import counted, named
 from transexplain.reports.report_records import Summary
 from transexplain.reports.run_metrics import (
-    compared_rows,
     largest_difference,
     only_scores,
     unjudged,
 )
 from transexplain.reports.sections.group_answers import MENTION, OUTCOME
 from transexplain.reports.sections.item_fates import damage
+from transexplain.reports.summary import caveats
 from transexplain.types.findings import GroupStatistic
 
 State = Literal["pass", "fail", "open"]
@@ -393,7 +393,7 @@ def _suppressed(summary: Summary) -> PolicyCheck:
 
 
 def _relevance(summary: Summary, rule: RelevanceRule) -> PolicyCheck:
-    rows = compared_rows(summary)
+    rows = compared(summary.groups)
     missing = [*_unknown_names("group", rule.groups, [row.group for row in rows])]
     missing += _unknown_names("target", rule.targets, [row.target for row in rows])
     if missing:

@@ -128,14 +128,6 @@ def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: LoadedPage) 
     assert "" in values
 
 
-@pytest.mark.exhaustive
-def test_words_by_rarity_sort(report: LoadedPage) -> None:
-    head = report.page.locator(".rarity th", has_text="Texts")
-    head.get_by_role("button").click()
-    counts = [int(one) for one in report.column(".rarity", 5)]
-    assert len(counts) > 2 and counts == sorted(counts, reverse=True)
-
-
 @pytest.mark.parametrize("attack", only(ATTACKS[0], of=ATTACKS))
 @pytest.mark.exhaustive
 def test_no_text_or_name_can_run(db: Database, load_page: LoadPage, attack: str) -> None:

@@ -31,7 +31,7 @@ from transexplain.analysis.groups.answers import answer_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports import DRIFT_REPORTS
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
-from transexplain.reports.runs_compared.compared_items import LEAST, RateTotals, agreement
+from transexplain.reports.runs_compared.compared_items import LEAST, agreement, rate_changes
 from transexplain.reports.runs_compared.comparison_records import AnswerChanges, GroupAnswers
 from transexplain.reports.runs_compared.comparison_summary import (
     gone,
@@ -134,14 +134,14 @@ def test_rates_of_groups_are_paired_by_item(compared: DriftSummary) -> None:
 @pytest.mark.parametrize("size", [1, 20])
 def test_items_that_are_alike_make_the_interval_of_a_rate_wider(size: int) -> None:
     """200 items of 400 change; by themselves, or twenty at a time."""
-    totals, clusters = RateTotals(), []
+    moves, clusters = Counter[tuple[str, str]](), []
     for number in range(400 // size):
         after = CLASSES[number % 2]
-        for _ in range(size):
-            totals.add(["anns"], CLASSES[1], after)
+        moves[CLASSES[1], after] += size
         clusters.append((Counter({CLASSES[1]: size}), Counter({after: size})))
     answer = answer_of("positive", (1,), 2, several=False)
-    (row,) = totals.rows([answer], CLASSES, 0.05, clusters={"anns": clusters} if size > 1 else {})
+    alike = {"anns": clusters} if size > 1 else {}
+    (row,) = rate_changes({"anns": moves}, [answer], CLASSES, 0.05, clusters=alike)
     low, high = row.measure.interval or (0.0, 0.0)
     assert (row.before, row.after) == (1.0, 0.5)
     known = 2 * 1.96 * (0.25 / (400 / size)) ** 0.5

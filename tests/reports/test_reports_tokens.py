@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gallery import Gallery
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from report_samples import (
@@ -22,8 +21,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.reports.attribution_html import page
 from transexplain.reports.coloured_text import MAX_OPACITY, token_ansi, token_html
 from transexplain.reports.phrasing import class_phrase, number, power, signed
-from transexplain.reports.sections.class_views import ClassView, WordRow, _top
-from transexplain.reports.sections.rare_words import says_little
+from transexplain.reports.sections.class_views import ClassView, WordRow, _top, says_little
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution
@@ -354,6 +352,7 @@ def test_the_rarity_counts_texts_of_all_classes(db: Database) -> None:
     assert rare["good"].score == pytest.approx(1.0 * math.log(5 / 3))
     assert rare["good"].documents == 2  # of its own class
     assert "the" not in rare  # in every text: it says nothing
+    assert "bad" not in rare  # it lowers the class
 
 
 def test_rarity_can_turn_the_order_of_words_around(db: Database) -> None:
@@ -363,12 +362,6 @@ def test_rarity_can_turn_the_order_of_words_around(db: Database) -> None:
     assert view.rare[0].word == "ann"
     assert "good" not in [word.word for word in view.rare]
     assert view.rare_shared is None  # there is no other class
-
-
-def test_words_that_lower_the_class_are_left_out(gallery: Gallery) -> None:
-    view = gallery.summary("biased").classes[0]
-    assert {word.word for word in view.lowering_by_mean} == {"bad"}
-    assert "bad" not in {word.word for word in view.rare}
 
 
 def test_shared_words_name_the_other_class(db: Database) -> None:

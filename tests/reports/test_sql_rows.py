@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,23 +60,7 @@ def at(document: Any, way: str) -> Any:
     return document
 
 
-def ends(name: str, way: str) -> dict[str, str]:
-    return {f"{name}_low": f"{way}.0", f"{name}_high": f"{way}.1"}
-
-
-def same(names: str) -> dict[str, str]:
-    return {name: name for name in names.split()}
-
-
-KEY = {"group_name": "group", **same("reference")}
 GROUP = {
-    **KEY,
-    **same(
-        "target class_name documents mentions entities mean entity_mean difference p adjusted_p"
-    ),
-    **same("interval_by detectable verdict reason note"),
-    **ends("entity_mean", "interval"),
-    **ends("difference", "difference_interval"),
     "positive_share": "positive",
     "item_rank": "rank",
     "mention_q05": "quantiles.low",
@@ -87,23 +71,21 @@ GROUP = {
     "background_words": "background.words",
     "background_mean": "background.mean",
     "background_difference": "background.difference",
-    **ends("background_difference", "background.difference_interval"),
-}
-SWAP = {
-    **KEY,
-    **same("kind prediction stratum documents clusters entities effect probability"),
-    **same("changed_across changed_within shift noise per_position"),
-    "reference_entities": "other_entities",
+    "entity_mean_low": "interval.0",
+    "entity_mean_high": "interval.1",
+    "difference_low": "difference_interval.0",
+    "difference_high": "difference_interval.1",
+    "background_difference_low": "background.difference_interval.0",
+    "background_difference_high": "background.difference_interval.1",
 }
 VERDICT = {
-    **KEY,
-    **same("state mention outcome mention_advice outcome_advice"),
     "mention_prediction": "counterfactual.prediction",
     "mention_stratum": "counterfactual.stratum",
     "outcome_prediction": "rates.prediction",
     "outcome_stratum": "rates.stratum",
     "probability": "counterfactual.probability",
-    **ends("probability", "counterfactual.measures.1.interval"),
+    "probability_low": "counterfactual.measures.1.interval.0",
+    "probability_high": "counterfactual.measures.1.interval.1",
     "changed_across": "counterfactual.changed_across",
     "changed_within": "counterfactual.changed_within",
     "documents": "counterfactual.documents",
@@ -111,44 +93,38 @@ VERDICT = {
     "reference_items": "rates.other.selected.total",
 }
 MEASURE = {
-    **same("value state p"),
-    **ends("value", "interval"),
+    "value_low": "interval.0",
+    "value_high": "interval.1",
     "measure": "name",
     "interval_level": "level",
     "limit_low": "low",
     "limit_high": "high",
 }
-OUTCOME = {
-    **KEY,
-    **same("prediction stratum impact_ratio favourable whole"),
-    "rate_difference": "difference",
-}
 SIDE = {
     "items": "selected.total",
     "selected": "selected.count",
-    "calibration": "calibration",
     "mean_probability": "probability.value",
-    **ends("mean_probability", "probability.interval"),
-    **ends("rate", "selected.interval"),
+    "mean_probability_low": "probability.interval.0",
+    "mean_probability_high": "probability.interval.1",
 }
 RATES = {
+    "rate": "selected",
     "label_rate": "labelled",
     "error_rate": "error",
     "true_positive_rate": "true_positive",
     "false_positive_rate": "false_positive",
 }
-PRACTICAL = ("logit", "probability", "changed", "spread", "rates", "impact_ratio")
-WORD = {**same("word documents mentions mean magnitude"), "relevance": "total"}
 
 
-def equal(row: Mapping[str, Any], document: Any, ways: Mapping[str, str]) -> None:
-    assert {name: row[name] for name in ways} == {name: at(document, ways[name]) for name in ways}
-
-
-def covered(rows: Rows, table: str, *named: Any) -> None:
-    """Every column of the table is compared by a test, or is among `named`."""
-    known = {"run_id", "ordinal", *(name for names in named for name in names)}
-    assert set(rows[table][0]) == known
+def equal(
+    row: Mapping[str, Any], document: Any, names: Mapping[str, str], besides: Sequence[str] = ()
+) -> None:
+    """Every column but those `besides` is in the document under its name, or that in `names`."""
+    columns = [name for name in row if name not in ("run_id", "ordinal", "written", *besides)]
+    ways = {"group_name": "group", **names}
+    assert {name: row[name] for name in columns} == {
+        name: at(document, ways.get(name, name)) for name in columns
+    }
 
 
 def test_the_group_table_and_its_parts(stored: tuple[dict[str, Any], Rows]) -> None:
@@ -163,13 +139,12 @@ def test_the_group_table_and_its_parts(stored: tuple[dict[str, Any], Rows]) -> N
     wanted = [*(("", "", row) for row in groups["rows"]), *parts]
     verdicts = {one["group"]: one["state"] for one in groups["verdicts"]}
     assert len(rows["group_result"]) == len(wanted) and len(parts) > 2
+    others = ("split_by", "split_value", "suppressed", "overall_verdict")
     for row, (by, value, document) in zip(rows["group_result"], wanted, strict=True):
-        equal(row, document, GROUP)
+        equal(row, document, GROUP, others)
         assert (row["split_by"], row["split_value"]) == (by, value)
         assert row["suppressed"] == (document["verdict"] == "suppressed")
         assert row["overall_verdict"] == verdicts.get(document["group"])
-    others = ("split_by", "split_value", "suppressed", "overall_verdict")
-    covered(rows, "group_result", GROUP, others)
     assert any(row["difference"] is not None for row in rows["group_result"])
     assert any(row["mention_q50"] is not None for row in rows["group_result"])
 
@@ -177,8 +152,14 @@ def test_the_group_table_and_its_parts(stored: tuple[dict[str, Any], Rows]) -> N
 def test_verdicts(stored: tuple[dict[str, Any], Rows]) -> None:
     report, rows = stored
     groups = report["groups"]
+    texts = ("mention_reasons", "outcome_reasons", "notes", "missing", "rate", "reference_rate")
+    others = [
+        f"{question}_{name}"
+        for question in ("mention", "outcome")
+        for name in ("measure", "value", "value_low", "value_high")
+    ]
     for row, document in zip(rows["group_verdict"], groups["verdicts"], strict=True):
-        equal(row, document, VERDICT)
+        equal(row, document, VERDICT, (*texts, *others))
         for name in ("mention_reasons", "outcome_reasons", "notes", "missing"):
             assert row[name] == "; ".join(document[name])
         for question, of in (("mention", "counterfactual"), ("outcome", "rates")):
@@ -191,37 +172,26 @@ def test_verdicts(stored: tuple[dict[str, Any], Rows]) -> None:
         own, other = (document["rates"][side]["selected"] for side in ("own", "other"))
         assert row["rate"] == own["count"] / own["total"]
         assert row["reference_rate"] == other["count"] / other["total"]
-    texts = ("mention_reasons", "outcome_reasons", "notes", "missing", "rate", "reference_rate")
-    decided = [
-        f"{question}_{name}"
-        for question in ("mention", "outcome")
-        for name in ("measure", "value", "value_low", "value_high")
-    ]
-    covered(rows, "group_verdict", VERDICT, texts, decided)
 
 
 def test_swaps_and_rates(stored: tuple[dict[str, Any], Rows]) -> None:
     report, rows = stored
     groups = report["groups"]
     for row, document in zip(rows["counterfactual_result"], groups["counterfactuals"], strict=True):
-        equal(row, document, SWAP)
-    covered(rows, "counterfactual_result", SWAP)
-    sides = {"": "own", "reference_": "other"}
+        equal(row, document, {"reference_entities": "other_entities"})
     for row, document in zip(rows["outcome_result"], groups["outcomes"], strict=True):
-        equal(row, document, OUTCOME)
-        for prefix, side in sides.items():
-            for name, way in SIDE.items():
-                assert row[prefix + name] == at(document[side], way)
-            for name, way in (("rate", "selected"), *RATES.items()):
+        names, shares = {"rate_difference": "difference"}, []
+        for prefix, side in {"": "own", "reference_": "other"}.items():
+            ways = {**SIDE, "calibration": "calibration"}
+            for name, way in RATES.items():
                 rate = document[side][way]
                 assert row[prefix + name] == (rate["count"] / rate["total"] if rate else None)
-            for name, way in RATES.items():
-                assert row[f"{prefix}{name}_items"] == at(document[side], f"{way}.total")
-                for end in ends(name, f"{way}.interval").items():
-                    assert row[prefix + end[0]] == at(document[side], end[1])
-    names = [*SIDE, "rate", *RATES]
-    names += [f"{name}_{end}" for name in RATES for end in ("items", "low", "high")]
-    covered(rows, "outcome_result", OUTCOME, (p + name for p in sides for name in names))
+                shares.append(prefix + name)
+                ends = {f"{name}_low": "interval.0", f"{name}_high": "interval.1"}
+                ends |= {f"{name}_items": "total"} if name != "rate" else {}
+                ways |= {column: f"{way}.{end}" for column, end in ends.items()}
+            names |= {prefix + name: f"{side}.{way}" for name, way in ways.items()}
+        equal(row, document, names, shares)
     assert rows["outcome_result"][0]["error_rate"] is not None
 
 
@@ -236,10 +206,10 @@ def test_every_measure_has_its_limit_and_the_interval_that_decided(
         for measure in row["measures"]
     ]
     for row, (question, of, measure) in zip(rows["group_measure"], documents, strict=True):
-        equal(row, measure, MEASURE)
-        equal(row, of, {**KEY, **same("prediction stratum")})
+        about = ("group_name", "reference", "prediction", "stratum")
+        equal(row, measure, MEASURE, ("question", *about))
+        equal({name: row[name] for name in about}, of, {})
         assert row["question"] == question
-    covered(rows, "group_measure", MEASURE, KEY, ("question", "prediction", "stratum"))
     changed = [row for row in rows["group_measure"] if row["measure"] == "changed"]
     assert changed and {row["limit_low"] for row in changed} == {None}
 
@@ -275,9 +245,9 @@ def test_entities(db: Database) -> None:
     assert {name for name, row in by_name.items() if row["reported"]} == set(listed)
     for one in ranking["entities"]:
         row = by_name[one["entity"]]
-        equal(
-            row, one, {**same("mentions documents mean shrunken"), **ends("shrunken", "interval")}
-        )
+        ends = {"shrunken_low": "interval.0", "shrunken_high": "interval.1"}
+        columns = ("mentions", "documents", "mean", "shrunken", *ends)
+        equal({name: row[name] for name in columns}, one, ends)
         assert [row["group_name"]] == one["groups"]
         assert 0.0 <= row["magnitude_share"] <= 1.0 and 0 <= row["positive"] <= row["mentions"]
     in_order = sorted(by_name.values(), key=lambda row: int(row["place"]))
@@ -311,11 +281,11 @@ def test_words(stored: tuple[dict[str, Any], Rows]) -> None:
     for name in lists:
         for place, one in enumerate(view[name], 1):
             row = by_word[one["word"]]
-            equal(row, one, WORD)
-            assert row["function_word"] == one["function"] and row[name] == place
+            words = {"relevance": "total", "function_word": "function"}
+            equal(row, one, words, ("target", "class_name", *lists))
+            assert row[name] == place
             assert (row["target"], row["class_name"]) == (view["target"], view["class_name"])
         assert sum(row[name] is not None for row in rows["class_word"]) == len(view[name])
-    covered(rows, "class_word", WORD, ("target", "class_name", "function_word"), lists)
     good = by_word["good"]
     assert good["magnitude"] == good["relevance"] > 0.0
 
@@ -323,18 +293,15 @@ def test_words(stored: tuple[dict[str, Any], Rows]) -> None:
 def test_the_run(stored: tuple[dict[str, Any], Rows]) -> None:
     report, rows = stored
     [row] = rows["run_result"]
-    ways = {
-        **same("task model model_digest modality dtype dataset method unit plan_digest version"),
-        "dataset_fingerprint": "fingerprint",
-    }
-    equal(row, report["audited"], ways)
-    limits = {f"practical_{name}": name for name in PRACTICAL}
-    equal(row, report["groups"]["limits"], limits)
-    of_groups = {**same("reference correction"), "practical_relevance": "practical"}
-    equal(row, report["groups"], of_groups)
+    limits = [name for name in row if name.startswith("practical_")]
+    others = ("reference", "correction", "verdict_kind", "verdict", *limits)
+    equal(row, report["audited"], {"dataset_fingerprint": "fingerprint"}, others)
+    names = {name: f"limits.{name.removeprefix('practical_')}" for name in limits}
+    of_groups = {name: row[name] for name in ("reference", "correction", *limits)}
+    equal(of_groups, report["groups"], {**names, "practical_relevance": "practical"})
+    assert len(limits) == 7
     verdict = {"verdict_kind": "kind", "verdict": "text"}
-    equal(row, report["verdict"], verdict)
-    assert set(row) == {"run_id", "written", *ways, *limits, *of_groups, *verdict}
+    equal({name: row[name] for name in verdict}, report["verdict"], verdict)
     assert row["written"] >= report["audited"]["created"]
 
 
@@ -343,26 +310,23 @@ def test_metrics(stored: tuple[dict[str, Any], Rows]) -> None:
     found = {(one["name"], one["target"], one["part"]): one for one in rows["run_metric"]}
     assert len(found) == len(rows["run_metric"])
     counts = report["counts"]
+    ledgers = report["conservation"]
     wanted = {
         "items": counts["total"],
         "items_explained": counts["done"],
-        "items_failed": counts["failed"],
-        "items_pending": counts["pending"],
-        "items_truncated": counts["truncated"],
-        "items_labelled": counts["labelled"],
-        "items_correct": counts["correct"],
         "shards_dead": counts["dead_shards"],
         "accuracy": counts["accuracy"],
         "failed_share": 2 / 38,
         "truncated_share": 0.0,
-        "attributions": report["conservation"]["attributions"],
-        "relative_gap_worst": report["conservation"]["worst"],
-        "relative_gap_mean": report["conservation"]["mean"],
-        "relative_gap_tolerance": report["conservation"]["tolerance"],
-        "gaps_above": report["conservation"]["above"],
+        "relative_gap_worst": ledgers["worst"],
+        "relative_gap_mean": ledgers["mean"],
+        "relative_gap_tolerance": ledgers["tolerance"],
+        "gaps_above": ledgers["above"],
         "class_sensitivity": report["class_sensitivity"]["mean"],
-        "relevance_error": report["conservation"]["relevance_error"],
-        "relevance_correlation": report["conservation"]["correlation"],
+        "relevance_correlation": ledgers["correlation"],
+        **{f"items_{name}": counts[name] for name in ("failed", "pending", "truncated")},
+        **{f"items_{name}": counts[name] for name in ("labelled", "correct")},
+        **{name: ledgers[name] for name in ("attributions", "relevance_error")},
     }
     for name, value in wanted.items():
         assert found[name, "", ""]["value"] == value, name

@@ -51,13 +51,8 @@ def _rows(one: Any, by: By) -> Iterator[Row]:
         return
     if not isinstance(one, Attribution):
         raise WrongKindError(_no_attribution(one))
-    key: Row = {
-        "item_id": one.item_id,
-        "method": one.method,
-        "target": one.target,
-        "rank": one.rank,
-        "class_name": one.class_name,
-    }
+    names = ("item_id", "method", "target", "rank", "class_name")
+    key: Row = {name: getattr(one, name) for name in names}
     if by == "items":
         yield key | _whole(one)
     elif isinstance(one.features, PatchGrid):
@@ -66,14 +61,10 @@ def _rows(one: Any, by: By) -> Iterator[Row]:
                 yield {**key, "row": row, "col": col, "relevance": value}
     else:
         for position, word in enumerate(one.words()):
-            yield {
-                **key,
-                "position": position,
-                "word": word.text,
-                "start": word.start,
-                "end": word.end,
-                "relevance": word.relevance,
-            }
+            place: Row = {"position": position, "word": word.text}
+            yield (
+                key | place | {name: getattr(word, name) for name in ("start", "end", "relevance")}
+            )
 
 
 def _whole(one: Attribution) -> Row:
@@ -95,7 +86,5 @@ def _whole(one: Attribution) -> Row:
 
 
 def _no_attribution(given: Any) -> str:
-    return (
-        f"to_frame takes attributions, as explain gives them, not {given!r:.80} "
-        f"({type(given).__name__})"
-    )
+    kind = type(given).__name__
+    return f"to_frame takes attributions, as explain gives them, not {given!r:.80} ({kind})"

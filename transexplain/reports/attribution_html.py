@@ -14,7 +14,7 @@ from transexplain.errors import ItemError, WrongKindError
 from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import DEEPEST, MAX_OPACITY, escape, token_html
 from transexplain.reports.heatmap import colour, data_uri, enlarged, overlay, tile
-from transexplain.reports.page import environment, storable
+from transexplain.reports.page import page as rendered
 from transexplain.reports.phrasing import number, percent
 from transexplain.types.items import Attribution, PatchGrid, SimilarityAttribution
 from transexplain.types.words import size_of
@@ -49,9 +49,11 @@ def attribution_html(attribution: Attribution) -> str:
         )
     else:
         body = f'<div style="line-height:1.9">{_graph_or_text(attribution)}</div>'
+    shown = "".join(legend(attribution.relevance, name=attribution.class_name))
     return (
         f'<div class="tx-attribution"><div>{_head(attribution)}</div>{body}'
-        f'<div style="font-size:.85em">{"".join(_legend(attribution))}</div></div>'
+        f'<div style="font-size:.85em">{shown}full colour: {number(size_of(attribution))} '
+        f"{unit_of(attribution)}</div></div>"
     )
 
 
@@ -98,12 +100,6 @@ def _head(attribution: Attribution) -> str:
         shown = ", ".join(f"{escape(name)}: {percent(share)}" for name, share in some)
         parts.append(f"probabilities: {shown}{', …' if more else ''}")
     return " · ".join(parts)
-
-
-def _legend(attribution: Attribution) -> Iterator[str]:
-    """The legend: what the colours mean, and the value of the strongest."""
-    yield from legend(attribution.relevance, name=attribution.class_name)
-    yield f"full colour: {number(size_of(attribution))} {unit_of(attribution)}"
 
 
 def unit_of(attribution: Attribution) -> str:
@@ -196,25 +192,18 @@ def page(
     for record in records:
         WrongKindError.check("html", record, Drawn, "attributions")
     colour(0.0, palette)  # an unknown palette is refused whatever the attributions are
-    entries = [
-        {
-            "of": record,
-            "body": _body(record, scale, palette),
-            "is_picture": isinstance(getattr(record, "features", None), PatchGrid),
-        }
-        for record in records
-    ]
-    return storable(environment().get_template("page.html.j2").render(entries=entries, title=title))
-
-
-def _body(attribution: Drawn, scale: float | None, palette: str) -> Markup:
-    if isinstance(attribution, SimilarityAttribution):
-        return pair_body(attribution, scale=scale, palette=palette)
-    if isinstance(attribution.features, PatchGrid):
-        return Markup(
-            data_uri(tile(attribution.relevance, width=288, scale=scale, palette=palette))
-        )
-    return _graph_or_text(attribution, scale=scale, palette=palette)
+    look: dict[str, Any] = {"scale": scale, "palette": palette}
+    entries = []
+    for record in records:
+        is_picture = isinstance(getattr(record, "features", None), PatchGrid)
+        if isinstance(record, SimilarityAttribution):
+            body = pair_body(record, **look)
+        elif is_picture:
+            body = Markup(data_uri(tile(record.relevance, width=288, **look)))
+        else:
+            body = _graph_or_text(record, **look)
+        entries.append({"of": record, "body": body, "is_picture": is_picture})
+    return rendered("page.html.j2", entries=entries, title=title)
 
 
 def _graph_or_text(attribution: Attribution, **options: Any) -> Markup:

@@ -12,7 +12,6 @@ from transexplain.types.items import Attribution, PatchGrid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from PIL.Image import Image
 
 _BAR = 0.28  #: inches of height for each word
 _WIDTH = 6.4  #: inches
@@ -47,7 +46,12 @@ def plot(
     if isinstance(attribution.features, PatchGrid):
         drawn = drawn_picture(attribution, image, alpha=alpha)
         alone = heatmap.tile(attribution.relevance, width=heatmap.READABLE)
-        return _picture(attribution, drawn or alone, ax)
+        picture = drawn or alone
+        axes = _axes(ax, _WIDTH * picture.height / picture.width)
+        axes.imshow(np.asarray(picture))
+        axes.set_axis_off()
+        axes.set_title(_title(attribution), parse_math=False)
+        return axes
     if image is not None:
         raise WrongKindError("plot takes no picture for the attribution of a text")
     words = attribution.words()
@@ -84,11 +88,3 @@ def _axes(ax: Any, height: float) -> "Axes":
 
 def _title(attribution: Attribution) -> str:
     return f"{attribution.class_name}: logit {attribution.logit:.2f} ({attribution.method})"
-
-
-def _picture(attribution: Attribution, drawn: "Image", ax: Any) -> "Axes":
-    axes = _axes(ax, _WIDTH * drawn.height / drawn.width)
-    axes.imshow(np.asarray(drawn))
-    axes.set_axis_off()
-    axes.set_title(_title(attribution), parse_math=False)
-    return axes

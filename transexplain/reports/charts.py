@@ -89,18 +89,6 @@ def lines(series: Sequence[Series], *, x_title: str, y_title: str) -> str:
     return drawn(_lines(series, x_title, y_title))
 
 
-@unchecked
-def interactive_lines(series: Sequence[Series], *, x_title: str, y_title: str) -> dict[str, Any]:
-    """The same chart as a Vega-Lite specification that answers to a pointer and zooms.
-
-    Its parameter `chosen` is the number of the line that stands out; -1: all alike.
-    """
-    import altair as alt
-
-    chart = _lines(series, x_title, y_title, interactive=True)
-    return specification(chart.add_params(alt.param(name="chosen", value=-1), zoom()))
-
-
 def drawn(chart: "alt.LayerChart") -> str:
     """A chart as an SVG element for the inside of a page."""
     import vl_convert
@@ -108,13 +96,13 @@ def drawn(chart: "alt.LayerChart") -> str:
     svg: str = vl_convert.vegalite_to_svg(
         _styled(chart).to_json(validate=False), allowed_base_urls=[]
     )
-    return re.sub(r"<[^>]*>", lambda tag: _lean(tag[0]), svg)
 
+    def lean(tag: re.Match[str]) -> str:
+        """Without namespaces, which HTML knows, roles of parts and thousandths of a pixel."""
+        bare = re.sub(r' (xmlns(:xlink)?|role|aria-[a-z]+)="[^"]*"', "", tag[0])
+        return re.sub(r"(\.\d\d)\d+", r"\1", bare)
 
-def _lean(tag: str) -> str:
-    """A tag without namespaces, which HTML knows, roles of its parts and thousandths of a pixel."""
-    bare = re.sub(r' (xmlns(:xlink)?|role|aria-[a-z]+)="[^"]*"', "", tag)
-    return re.sub(r"(\.\d\d)\d+", r"\1", bare)
+    return re.sub(r"<[^>]*>", lean, svg)
 
 
 def specification(chart: "alt.LayerChart") -> dict[str, Any]:
@@ -142,7 +130,12 @@ def _lines(
     import altair as alt
 
     numbers = list(range(len(series)))
-    base = alt.Chart({"values": _values(series, interactive=interactive)}).encode(
+    values = [
+        {"x": x, "y": y, "line": number} | ({"name": encodable(line.name)} if interactive else {})
+        for number, line in enumerate(series)
+        for x, y in zip(line.x, line.y, strict=True)
+    ]
+    base = alt.Chart({"values": values}).encode(
         x=alt.X(
             "x:Q",
             title=x_title,
@@ -176,14 +169,6 @@ def _lines(
         ]
     )
     return sized(strokes.encode(opacity=apart) + points.encode(opacity=apart) + reach)
-
-
-def _values(series: Sequence[Series], *, interactive: bool) -> list[dict[str, Any]]:
-    return [
-        {"x": x, "y": y, "line": number} | ({"name": encodable(line.name)} if interactive else {})
-        for number, line in enumerate(series)
-        for x, y in zip(line.x, line.y, strict=True)
-    ]
 
 
 def _format(title: str) -> str:
@@ -231,12 +216,20 @@ class Drawing:
         ).format(self.label, Markup(self.still), script_data(self.specification))
 
 
+@unchecked
 def line_drawing(series: Sequence[Series], *, x_title: str, y_title: str, label: str) -> Drawing:
-    """A line chart of `series`; an axis of shares is written in per cent."""
+    """A line chart of `series`; an axis of shares is written in per cent.
+
+    The parameter `chosen` of its specification is the number of the line that stands out; -1: all
+    alike.
+    """
+    import altair as alt
+
+    chart = _lines(series, x_title, y_title, interactive=True)
     return Drawing(
         label=label,
         still=lines(series, x_title=x_title, y_title=y_title),
-        specification=interactive_lines(series, x_title=x_title, y_title=y_title),
+        specification=specification(chart.add_params(alt.param(name="chosen", value=-1), zoom())),
     )
 
 
@@ -271,20 +264,11 @@ Points = Sequence[tuple[float, float]]
 
 @unchecked
 def scatter_drawing(points: Points, *, titles: tuple[str, str], label: str) -> Drawing | None:
-    """A point for each pair; None where there are fewer than two.
-
-    Args:
-        points: pairs (x, y).
-        titles: of both axes.
-        label: what it shows, in a sentence.
-    """
+    """A point for each pair (x, y); None where there are fewer than two. `titles` are of axes."""
     if len(points) < 2:
         return None
-    return Drawing(
-        label=label,
-        still=drawn(_scatter(points, titles, interactive=False)),
-        specification=specification(_scatter(points, titles, interactive=True)),
-    )
+    still, live = (_scatter(points, titles, interactive=way) for way in (False, True))
+    return Drawing(label=label, still=drawn(still), specification=specification(live))
 
 
 def _scatter(points: Points, titles: tuple[str, str], *, interactive: bool) -> "alt.LayerChart":

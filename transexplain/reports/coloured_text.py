@@ -68,12 +68,18 @@ def spans_html(
             parts.append(_plain(text, start, end, second_at))
         else:
             parts.append(_word(text[start:end], value, full, palette))
-    if stop < len(text):
-        parts.append(
-            '<span class="tx-unread" style="opacity:.55" title="not read by the model: the text '
-            f'was too long">{_plain(text, stop, len(text), second_at)}</span>'
-        )
+    parts.append(_unread(text, stop, second_at, ' style="opacity:.55"'))
     return "".join([*parts, "</span>"])
+
+
+def _unread(text: str, stop: int, second_at: int | None, style: str = "") -> str:
+    """The characters from `stop` on; nothing where all were read."""
+    if stop == len(text):
+        return ""
+    return (
+        f'<span class="tx-unread"{style} title="not read by the model: the text was too long">'
+        f"{_plain(text, stop, len(text), second_at)}</span>"
+    )
 
 
 def token_ansi(
@@ -233,11 +239,7 @@ def marked_html(
         parts.append(shown if value is None else _marked_word(shown, value, full))
         if end in ends:
             parts.append("</span>")
-    if stop < len(text):
-        parts.append(
-            '<span class="tx-unread" title="not read by the model: the text was too long">'
-            f"{_plain(text, stop, len(text), second_at)}</span>"
-        )
+    parts.append(_unread(text, stop, second_at))
     # every part is escaped above
     return Markup("".join([*parts, "</span>"]))
 

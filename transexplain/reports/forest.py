@@ -55,16 +55,8 @@ def strip(row: GroupStatistic, axis: ForestAxis) -> Markup:
     low, high = row.difference_interval or (None, None)
     if low is None or high is None or row.difference is None:
         return _svg(_ground(axis), "no interval")
-    middle = _STRIP_HEIGHT / 2
-    parts = [
-        _ground(axis),
-        _line(axis.place(low), axis.place(high), middle, "fp-interval"),
-        *(_arrow(axis, end, middle) for end in (low, high) if abs(end) > axis.limit),
-        f'<circle class="fp-dot" cx="{axis.place(row.difference)}%" cy="{middle}" r="4.5"/>',
-    ]
-    sign = "pos" if row.difference > 0 else "neg"
     label = f"difference {number(row.difference)}, interval {number(low)} to {number(high)}"
-    return _row("".join(parts), label, f"fp-{tone(row)} fp-{sign}")
+    return _dot(row.difference, low, high, axis, label, tone(row))
 
 
 def scale(axis: ForestAxis) -> Markup:
@@ -83,16 +75,19 @@ def scale(axis: ForestAxis) -> Markup:
 
 def whisker(value: float, low: float, high: float, axis: ForestAxis) -> Markup:
     """A value with its interval, coloured by sign where the interval excludes 0."""
+    label = f"{number(value)}, interval {number(low)} to {number(high)}"
+    return _dot(value, low, high, axis, label, "flagged" if low > 0.0 or high < 0.0 else "open")
+
+
+def _dot(value: float, low: float, high: float, axis: ForestAxis, label: str, shown: str) -> Markup:
     middle = _STRIP_HEIGHT / 2
     parts = [
         _ground(axis),
         _line(axis.place(low), axis.place(high), middle, "fp-interval"),
+        *(_arrow(axis, end, middle) for end in (low, high) if abs(end) > axis.limit),
         f'<circle class="fp-dot" cx="{axis.place(value)}%" cy="{middle}" r="4.5"/>',
     ]
-    sure = low > 0.0 or high < 0.0
-    sign = "pos" if value > 0 else "neg"
-    label = f"{number(value)}, interval {number(low)} to {number(high)}"
-    return _row("".join(parts), label, f"fp-{'flagged' if sure else 'open'} fp-{sign}")
+    return _row("".join(parts), label, f"fp-{shown} fp-{'pos' if value > 0 else 'neg'}")
 
 
 def box(spread: Quantiles, axis: ForestAxis) -> Markup:

@@ -195,7 +195,10 @@ def tile(
     """The heatmap alone, RGBA of `width` pixels: 0 is transparent, so it sits on any page."""
     grid = _grid(relevance)
     height = max(1, round(width * grid.shape[0] / grid.shape[1]))
-    shares = _upsampled(_shares(grid, scale), (height, width))
+    return _layer(_upsampled(_shares(grid, scale), (height, width)), palette)
+
+
+def _layer(shares: NDArray[np.float64], palette: str) -> Image.Image:
     colours, opacity = _coloured(shares, palette)
     pixels = np.concatenate([colours, opacity[..., None] * 255], axis=-1)
     return Image.fromarray(np.rint(pixels).astype(np.uint8), "RGBA")
@@ -254,10 +257,7 @@ _PALEST = 96  # grey of black in a muted picture
 
 def colour_bar(*, width: int = 256, height: int = 12, palette: str = "diverging") -> Image.Image:
     """The key to a heatmap, RGBA: from -scale at the left over transparent 0 to +scale."""
-    ramp = np.linspace(-1.0, 1.0, width)[None]
-    colours, opacity = _coloured(_upsampled(ramp, (height, width)), palette)
-    pixels = np.concatenate([colours, opacity[..., None] * 255], axis=-1)
-    return Image.fromarray(np.rint(pixels).astype(np.uint8), "RGBA")
+    return _layer(_upsampled(np.linspace(-1.0, 1.0, width)[None], (height, width)), palette)
 
 
 def resized(image: Image.Image, *, smallest: int, largest: int) -> Image.Image:

@@ -10,7 +10,7 @@ from transexplain.evaluating.metrics.map_metrics import HARDLY, sensitivity_betw
 from transexplain.methods import facts_of
 from transexplain.reports.coloured_text import token_html
 from transexplain.reports.heatmap import data_uri, overlay, resized, tile
-from transexplain.reports.page import environment, storable
+from transexplain.reports.page import page
 from transexplain.types.items import Attribution, Compared, PatchGrid
 
 #: palette -> positive and negative
@@ -45,34 +45,24 @@ def comparison_page(
         WrongKindError.check("comparison", explanation, Compared, "what explain_by_methods gives")
     explained = [explanation for explanation in compared if explanation.attributions]
     rows = [_row(explanation, picture, palette) for explanation in explained]
-    return storable(
-        environment()
-        .get_template("comparison.html.j2")
-        .render(
-            title=title,
-            for_class=_COLOURS[palette][0],
-            against=_COLOURS[palette][1],
-            classes=[(a.class_name, a.logit) for a in explained[0].attributions]
-            if explained
-            else [],
-            rows=rows,
-            refused=[explanation for explanation in compared if explanation.error],
-            is_picture=any(
-                isinstance(explanation.attributions[0].features, PatchGrid)
-                for explanation in explained
-            ),
-        )
+    first = explained[0].attributions if explained else ()
+    return page(
+        "comparison.html.j2",
+        title=title,
+        for_class=_COLOURS[palette][0],
+        against=_COLOURS[palette][1],
+        classes=[(attribution.class_name, attribution.logit) for attribution in first],
+        rows=rows,
+        refused=[explanation for explanation in compared if explanation.error],
+        is_picture=any(isinstance(row.attributions[0].features, PatchGrid) for row in explained),
     )
 
 
 def _row(compared: Compared, picture: Any | None, palette: str) -> dict[str, Any]:
     facts = facts_of(compared.method)
     first = compared.attributions[0]
-    sensitivity = (
-        sensitivity_between(first, compared.attributions[1])
-        if len(compared.attributions) > 1
-        else None
-    )
+    several = len(compared.attributions) > 1
+    sensitivity = sensitivity_between(*compared.attributions[:2]) if several else None
     return {
         "method": compared.method,
         "source": facts.source,

@@ -15,9 +15,9 @@ from markupsafe import Markup, escape
 
 from transexplain.analysis.groups.measures import gravest
 from transexplain.reports import forest
-from transexplain.reports.evaluation.evaluation_text import change, probability, span, value
 from transexplain.reports.phrasing import (
     MEASURES,
+    change,
     level,
     limit,
     measured,
@@ -25,8 +25,11 @@ from transexplain.reports.phrasing import (
     number,
     percent,
     power,
+    probability,
     signed,
+    span,
     tone,
+    value,
 )
 from transexplain.reports.tables import headings
 

@@ -119,6 +119,48 @@ def limit(measure: Measure) -> str:
     return f"{size:g}" if math.isinf(measure.low) else f"\N{PLUS-MINUS SIGN}{size:g}"
 
 
+_DIGITS = 3  #: significant ones
+
+
+def decimals(scale: float) -> int:
+    """Decimals that show `scale` with three significant digits, at most six."""
+    if scale == 0.0 or not math.isfinite(scale):
+        return 2
+    return min(6, max(0, _DIGITS - 1 - math.floor(math.log10(scale))))
+
+
+def value(number: float, scale: float | None = None) -> str:
+    """A number of the size of `scale` (default: its own); tiny ones as a power of ten."""
+    size = abs(number) if scale is None else scale
+    if number == 0.0:
+        return "0"
+    if size < 1e-3 or size >= 1e6:
+        return power(number).replace("-", _MINUS)
+    return f"{number:,.{decimals(size)}f}".replace("-", _MINUS)
+
+
+def change(number: float, scale: float) -> str:
+    """A difference with its sign, in the decimals of the table it belongs to."""
+    if number and (scale < 1e-3 or scale >= 1e6):
+        return ("+" if number > 0 else "") + value(number, scale)
+    return signed(number, decimals(scale))
+
+
+def span(interval: tuple[float, float] | None, scale: float | None = None) -> str:
+    """`0.81 to 0.86`, or nothing; by default in the decimals of the larger end."""
+    if interval is None:
+        return ""
+    size = max(abs(end) for end in interval) if scale is None else scale
+    return f"{value(interval[0], size)} to {value(interval[1], size)}"
+
+
+def probability(p: float | None) -> str:
+    """A p-value as `p = 0.012`; nothing where there is none."""
+    if p is None:
+        return ""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
 #: measure -> its name, and its unit
 MEASURES: Mapping[MeasureName, tuple[str, str]] = {
     "logit": ("log-odds", "logits"),

@@ -127,6 +127,30 @@ def at_least(counted: str) -> Callable[[Any, int], bool]:
     return stands
 
 
+def published(
+    names: str = "",
+    /,
+    *,
+    inside: str = "",
+    least: str = "",
+    stands: Callable[[Any, int], bool] | None = None,
+    **others: Rule,
+) -> RedactionRules:
+    """The rules of a record whose fields are published.
+
+    Args:
+        names: fields that are published as they are, blanks between them.
+        inside: fields of records, by the rules of these.
+        least: the field that has to be at least the fewest items; "": none.
+        stands: whether a record may be published, where one field does not say it.
+        others: field -> its rule.
+    """
+    fields = {**kept(names), **dict.fromkeys(inside.split(), within), **others}
+    if least:
+        stands = at_least(least)
+    return RedactionRules(fields=fields, stands=stands) if stands else RedactionRules(fields=fields)
+
+
 def gaps(root: type, rules: Mapping[type, RedactionRules]) -> Iterator[str]:
     """The fields without a redaction rule, one line each; empty where all have one.
 

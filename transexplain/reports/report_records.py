@@ -8,12 +8,11 @@ from typing import Any
 
 from transexplain.analysis.groups.mixed_audits import Mixed
 from transexplain.reports.report_section import Statement
-from transexplain.reports.sections.audited_run import Audited
+from transexplain.reports.sections.audited_run import Audited, Provenance
 from transexplain.reports.sections.class_views import ClassView
 from transexplain.reports.sections.gallery_items import Gallery
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.item_fates import Confusion, FailureKind, FateCounts, damage
-from transexplain.reports.sections.manifest_section import Provenance
 from transexplain.reports.sections.measured_faithfulness import (
     ClassSensitivity,
     Conservation,

@@ -76,10 +76,6 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _nothing(_report: Any) -> tuple[Any, ...]:
-    return ()
-
-
 StatementKind = Literal["fact", "good", "problem", "flagged", "clear", "unknown"]
 
 
@@ -112,11 +108,11 @@ class Section:
     #: what its template needs besides the words of every page
     drawing: Callable[[Any], Mapping[str, Any]] = lambda _report: {}
     #: what it adds to the headline
-    sentences: Callable[[Any], Iterable[Any]] = _nothing
+    sentences: Callable[[Any], Iterable[Any]] = lambda _report: ()
     record: type | None = None
     collect: Callable[[SectionSource], Any] | None = None  #: gives a record; None: nothing to show
     #: tables of the record in an export as CSV
-    tables: Callable[[Any], Iterable[Table]] = _nothing
+    tables: Callable[[Any], Iterable[Table]] = lambda _report: ()
 
     def is_linked(self, report: Any) -> bool:
         """Return whether the navigation of this report names it."""

@@ -7,23 +7,16 @@ from dataclasses import dataclass
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome
-from transexplain.reports.exports.run_facts import state_counts, verdict_counts
-from transexplain.reports.headline import caveats
+from transexplain.reports.exports.run_facts import compared, state_counts, verdict_counts
 from transexplain.reports.report_records import Summary
+from transexplain.reports.summary import caveats
 from transexplain.reports.verdict_words import gone, newly
 from transexplain.types.findings import GroupStatistic
 
 
-def compared_rows(summary: Summary) -> list[GroupStatistic]:
-    """The rows of the group table but for the reference's."""
-    rows = summary.groups.rows if summary.groups else ()
-    return [row for row in rows if row.group != row.reference]
-
-
 def largest_difference(summary: Summary) -> GroupStatistic | None:
     """The comparison of relevance with the largest |difference|; None: there is none."""
-    known = [row for row in compared_rows(summary) if row.difference is not None]
-    return max(known, key=lambda row: abs(row.difference or 0.0), default=None)
+    return next((row for row in compared(summary.groups) if row.difference is not None), None)
 
 
 def evenness(row: Outcome) -> float:
@@ -93,7 +86,7 @@ def unjudged(summary: Summary) -> list[str]:
     judged = {row.group for row in outcomes_of(summary) if any(map(has_interval, row.measures))}
     judged |= {row.group for row in summary.groups.counterfactuals if row.enough}
     names = [row.group for row in summary.groups.verdicts if row.group not in judged]
-    few = {row.group for row in compared_rows(summary) if row.verdict != "suppressed"}
+    few = {row.group for row in compared(summary.groups) if row.verdict != "suppressed"}
     names += [row.group for row in summary.groups.verdicts if row.group not in few]
     return list(dict.fromkeys(names))
 
@@ -204,6 +197,19 @@ METRICS: Mapping[str, tuple[str, str]] = {
 }
 
 
+#: metric -> the field of a summary's counts
+_COUNTS = {
+    "items": "total",
+    "items_explained": "done",
+    "items_failed": "failed",
+    "items_pending": "pending",
+    "items_truncated": "truncated",
+    "items_labelled": "labelled",
+    "items_correct": "correct",
+    "shards_dead": "dead_shards",
+}
+
+
 def run_metrics(summary: Summary) -> list[RunMetric]:
     """Every number that the run has; what was not measured is left out."""
     return [*_counts(summary), *_evidence(summary), *_classes(summary), *_groups(summary)]
@@ -231,14 +237,8 @@ def _made(
 
 def _counts(summary: Summary) -> Iterator[RunMetric]:
     counts = summary.counts
-    yield from _made("items", counts.total)
-    yield from _made("items_explained", counts.done)
-    yield from _made("items_failed", counts.failed)
-    yield from _made("items_pending", counts.pending)
-    yield from _made("items_truncated", counts.truncated)
-    yield from _made("items_labelled", counts.labelled)
-    yield from _made("items_correct", counts.correct)
-    yield from _made("shards_dead", counts.dead_shards)
+    for name, field in _COUNTS.items():
+        yield from _made(name, getattr(counts, field))
     share = (counts.total - counts.done) / counts.total if counts.total else 0.0
     yield from _made("failed_share", share, counts.total)
     if counts.done:
@@ -262,9 +262,8 @@ def _evidence(summary: Summary) -> Iterator[RunMetric]:
     ledgers, sensitivity = summary.conservation, summary.class_sensitivity
     if ledgers is not None:
         yield from _made("attributions", ledgers.attributions)
-        yield from _made("relative_gap_worst", ledgers.worst)
-        yield from _made("relative_gap_mean", ledgers.mean)
-        yield from _made("relative_gap_tolerance", ledgers.tolerance)
+        for name in ("worst", "mean", "tolerance"):
+            yield from _made(f"relative_gap_{name}", getattr(ledgers, name))
         if ledgers.tolerance is not None:
             yield from _made("gaps_above", ledgers.above)
         yield from _made("relevance_error", ledgers.relevance_error, ledgers.attributions)
@@ -323,5 +322,5 @@ def _groups(summary: Summary) -> Iterator[RunMetric]:
     for name, states in state_counts(summary.groups).items():
         for answer, count in states.items():
             yield from _made(f"{name}_states", count, of=("", answer))
-    for verdict, count in sorted(Counter(row.verdict for row in compared_rows(summary)).items()):
+    for verdict, count in sorted(Counter(row.verdict for row in compared(summary.groups)).items()):
         yield from _made("comparisons", count, of=("", verdict))

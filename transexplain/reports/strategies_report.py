@@ -15,18 +15,17 @@ from transexplain.analysis.strategies.shortcuts import (
     Point,
     RegionEvidence,
     Strategies,
-    WordEvidence,
 )
 from transexplain.analysis.strategies.spectral import HALVES
 from transexplain.reports.charts import Series, lines, stroke
 from transexplain.reports.coloured_text import spans_html
-from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.heatmap import colour_bar, data_uri, tile
+from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import class_phrase, named, things
-from transexplain.reports.report_formats import plain
+from transexplain.reports.phrasing import class_phrase, named, probability, things
+from transexplain.reports.report_formats import plain, schema_of
 from transexplain.reports.report_formats import render_json as to_json
 from transexplain.reports.report_section import Statement, of_run
+from transexplain.reports.sections.class_views import mean_heatmap
 from transexplain.reports.sections.gallery_items import (
     GalleryItem,
     gallery_item,
@@ -97,24 +96,16 @@ def _counts(
     def name(view: ClassStrategies) -> str:
         return class_phrase(strategies.target, view.class_name, classes)
 
-    several = [view for view in clustered if len(view.clusters) > 1]
-    if several:
+    if several := [view for view in clustered if len(view.clusters) > 1]:
         counts = named([f"{name(view)} ({len(view.clusters)})" for view in several])
         yield Statement(kind="fact", text=f"Classes with several strategies: {counts}.")
-    alike = [name(view) for view in clustered if len(view.clusters) == 1]
-    if alike:
+    if alike := [name(view) for view in clustered if len(view.clusters) == 1]:
         yield Statement(kind="fact", text=f"One strategy each: {named(alike)}.")
-    few = [
-        f"{name(class_name)} ({class_name.sampled})"
-        for class_name in strategies.classes
-        if not class_name.clusters
-    ]
-    if few:
+    if few := [
+        f"{name(view)} ({view.sampled})" for view in strategies.classes if not view.clusters
+    ]:
         yield Statement(kind="unknown", text=f"Too few items to be clustered: {named(few)}.")
-    drawn = [
-        class_name for class_name in strategies.classes if class_name.sampled < class_name.items
-    ]
-    if drawn:
+    if drawn := [view for view in strategies.classes if view.sampled < view.items]:
         yield Statement(
             kind="fact",
             text=f"Sampled with seed {strategies.seed}, at most {strategies.sample:,} of a class: "
@@ -137,15 +128,11 @@ def suspicion(cluster: Cluster, modality: str) -> str:
             f"which is {percent(strongest.area)} of the picture; in all others "
             f"{percent(strongest.elsewhere or 0.0)} ({probability(strongest.adjusted_p)})."
         )
-    return _of_word(strongest, size, cluster)
-
-
-def _of_word(evidence: WordEvidence, size: str, cluster: Cluster) -> str:
     return (
-        f"In its {size}, {percent(evidence.share)} of what speaks for the class is the word "
-        f"\u201c{evidence.word}\u201d, which is in {percent(evidence.documents / cluster.size)} of "
-        f"them and in {percent(evidence.corpus_share)} of all texts "
-        f"({probability(evidence.adjusted_p)})."
+        f"In its {size}, {percent(strongest.share)} of what speaks for the class is the word "
+        f"\u201c{strongest.word}\u201d, which is in "
+        f"{percent(strongest.documents / cluster.size)} of them and in "
+        f"{percent(strongest.corpus_share)} of all texts ({probability(strongest.adjusted_p)})."
     )
 
 
@@ -333,14 +320,28 @@ def class_piece(report: StrategyReport, class_name: str) -> dict[str, Any]:
 def _names(report: StrategyReport) -> dict[str, Any]:
     """Return what the templates know."""
     strategies, explored = report.strategies, report.explored
+    count = EXEMPLARS.get(strategies.modality, EXEMPLARS["text"])
+
+    def exemplars(view: ClassStrategies, cluster: Cluster) -> list[GalleryItem]:
+        held = report.exemplars.get(view.class_name, {})
+        return [held[name] for name in cluster.item_ids[:count] if name in held]
+
     return {
         "e": explored,
         "s": strategies,
-        "exemplars": lambda view, cluster: _drawn_exemplars(report, view, cluster),
-        "mean": _mean,
+        "exemplars": exemplars,
+        "mean": lambda cluster, scale: mean_heatmap(cluster.heatmap, scale),
         "scale_of": _scale,
         "picture_of": lambda item: show(item, explored.root, item.explanations[0].largest),
-        "text_of": _text,
+        # on its own scale, since shapes are compared, not sizes
+        "text_of": lambda item: Markup(
+            spans_html(
+                item.text or "",
+                item.explanations[0].words,
+                unread_from=item.unread_from,
+                second_at=item.second_at,
+            )
+        ),
         "embedding": embedding,
         "spectrum": spectrum,
         "colour": colour,
@@ -352,31 +353,10 @@ def _names(report: StrategyReport) -> dict[str, Any]:
     }
 
 
-def _drawn_exemplars(
-    report: StrategyReport, class_strategies: ClassStrategies, cluster: Cluster
-) -> list[GalleryItem]:
-    held = report.exemplars.get(class_strategies.class_name, {})
-    count = EXEMPLARS.get(report.strategies.modality, EXEMPLARS["text"])
-    return [held[name] for name in cluster.item_ids[:count] if name in held]
-
-
 def _scale(view: ClassStrategies) -> float:
     """The largest |mean| of a cell in any cluster of the class."""
     grids = [np.asarray(cluster.heatmap) for cluster in view.clusters if cluster.heatmap]
     return max((float(np.abs(grid).max()) for grid in grids), default=0.0)
-
-
-def _mean(cluster: Cluster, scale: float) -> str:
-    return data_uri(tile(np.asarray(cluster.heatmap), width=208, scale=scale))
-
-
-def _text(item: GalleryItem) -> Markup:
-    # spans_html escapes the text itself; on its own scale, since shapes are compared, not sizes
-    words = item.explanations[0].words
-    drawn = spans_html(
-        item.text or "", words, unread_from=item.unread_from, second_at=item.second_at
-    )
-    return Markup(drawn)
 
 
 def render_json(report: StrategyReport) -> str:
@@ -390,8 +370,6 @@ def render_json(report: StrategyReport) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every such document satisfies."""
-    from transexplain.reports.report_formats import schema_of
-
     document = schema_of(StrategyReport, "strategies", SCHEMA_VERSION)
     del document["properties"]["exemplars"]
     document["required"].remove("exemplars")

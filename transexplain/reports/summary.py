@@ -1,17 +1,19 @@
 """Summarises a run in one record: everything that its reports show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.matching_sheet import MatchPrecision
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError
+from transexplain.evaluating.metrics.map_metrics import HARDLY
 from transexplain.provenance.manifest import manifest_of
-from transexplain.reports.headline import with_sentences
+from transexplain.reports.phrasing import named
 from transexplain.reports.redaction import (
     FEWEST,
     RedactionRules,
@@ -23,22 +25,30 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_records import Summary
-from transexplain.reports.report_section import Section, SectionSource, merged, uncollected
+from transexplain.reports.report_section import (
+    Section,
+    SectionSource,
+    Statement,
+    StatementKind,
+    merged,
+    uncollected,
+)
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.audited_run import audited_of, notes
+from transexplain.reports.sections.audited_run import audited_of, notes, provenance_of
 from transexplain.reports.sections.class_views import views
-from transexplain.reports.sections.gallery_items import collect
-from transexplain.reports.sections.group_section import groups_of
-from transexplain.reports.sections.item_fates import confusion, counts_of, failures
-from transexplain.reports.sections.manifest_section import provenance_of
+from transexplain.reports.sections.gallery_items import choose, collect, scale_of
+from transexplain.reports.sections.group_answers import by_state, is_of_whole
+from transexplain.reports.sections.group_section import Groups, groups_of
+from transexplain.reports.sections.item_fates import confusion, counts_of, damage, failures
 from transexplain.reports.sections.measured_faithfulness import (
     conservation_of,
     faithfulness,
     sensitivity_of,
 )
-from transexplain.reports.sections.mixed_section import mixed_of
+from transexplain.reports.sections.mixed_section import mixed_of, mixture_sentence
 from transexplain.reports.sections.previous_run import compared
-from transexplain.reports.survey import choose, survey
+from transexplain.reports.sections.untested import untested
+from transexplain.reports.verdict_words import mention_in_words, most_in_words, outcome_in_words
 from transexplain.store import blocks, runs
 from transexplain.store.database import Database
 from transexplain.store.shard_summary import summaries_once
@@ -103,9 +113,10 @@ def _measured(
 ) -> Summary:
     """The summary without the sentences that are made of it, and without `_sections`."""
     manifest = manifest_of(db, run.id)
-    noted = survey(db, run, total, places)
-    shown, omitted = views(total, noted.seen, run.plan.targets, run.plan.model.modality)
-    audited, sensitivity = audited_of(run, noted.seen, manifest), sensitivity_of(total)
+    seen, targets = total.seen, run.plan.targets
+    shown, omitted = views(total, seen, targets, run.plan.model.modality)
+    audited, sensitivity = audited_of(run, seen, manifest), sensitivity_of(total)
+    scale = scale_of(db, run.id, seen.count.total())
     groups = groups_of(db, run, total, precisions)
     return Summary(
         headline=(),
@@ -117,7 +128,7 @@ def _measured(
         classes_omitted=omitted,
         confusion=confusion(total, run.plan.model.classes),
         groups=groups,
-        gallery=collect(db, run.id, choose(noted, places), noted.scale),
+        gallery=collect(db, run.id, choose(db, run.id, places), scale),
         failures=failures(db, run.id),
         notes=notes(run, audited.at, audited.unit, sensitivity, total.repeats),
         faithfulness=faithfulness(db, run),
@@ -165,15 +176,149 @@ def rules() -> Mapping[type, RedactionRules]:
     return {Summary: RedactionRules(fields=fields), **records}
 
 
-def _fewest(_value: int | None, _summary: Summary, redactor: Redactor) -> int:
-    return redactor.fewest
-
-
 _SUMMARY: Mapping[str, Rule] = {
     # the sentences are made from the redacted summary
     "headline": empty(()),
     "verdict": empty(None),
     "sections": within,
-    "fewest": _fewest,
+    "fewest": lambda _value, _summary, redactor: redactor.fewest,
     "schema_version": keep,
 }
+
+
+#: sections whose sentences open the headline, in this order; the others follow as on the page
+_FIRST = ("unreadable", "data", "groups", "evidence", "previous")
+
+
+def with_sentences(summary: Summary) -> Summary:
+    """`summary` with its headline, its verdict and what was not tested, made of its numbers."""
+    names = (*_FIRST, *(name for name in SECTIONS if name not in _FIRST))
+    lines = (sentence for name in names for sentence in SECTIONS.load(name).sentences(summary))
+    return replace(
+        summary, headline=tuple(lines), verdict=verdict(summary), untested=untested(summary)
+    )
+
+
+#: shares of the items above which a verdict without them cannot be *clear*
+_FAILED, _CUT = 0.02, 0.05
+_WITH_NUMBERS = 2  #: verdicts that the sentence gives the numbers of
+
+
+def verdict(summary: Summary) -> Statement:
+    """The verdict in one sentence, for those who read nothing else."""
+    if not summary.counts.done:
+        return Statement(kind="unknown", text="Nothing was explained, so there is no result.")
+    doubts = " ".join(_doubts(summary))
+    kind, sentence = _found(summary)
+    if mixed := mixture_sentence(summary.mixed):
+        sentence = f"{sentence} {mixed}"
+    elif summary.approximates is not None:
+        teacher = summary.approximates.teacher
+        sentence = (
+            f"{sentence} Relevance was predicted by an explainer, which approximates {teacher}."
+        )
+    so_far = "So far: " if summary.counts.pending else ""
+    if not doubts:
+        return Statement(kind=kind, text=f"{so_far}{sentence}")
+    return Statement(kind="problem", text=f"{doubts} {so_far}{sentence}")
+
+
+def _doubts(summary: Summary) -> Iterator[str]:
+    if lost := damage(summary.sections.get("unreadable")):
+        yield lost
+    conservation, sensitivity = summary.conservation, summary.class_sensitivity
+    if conservation is not None and conservation.above:
+        yield "Do not rely on this audit: the ledgers of its explanations do not close."
+    if sensitivity is not None and sensitivity.mean < HARDLY:
+        yield f"Read with care: {summary.audited.method} hardly distinguishes classes here."
+    judged = [row.beats for row in summary.faithfulness.rows] if summary.faithfulness else []
+    if False in judged and True not in judged:
+        yield f"Read with care: {summary.audited.method} does not beat a random ranking here."
+
+
+def _found(summary: Summary) -> tuple[StatementKind, str]:
+    groups = summary.groups
+    if groups is None:
+        return "fact", "Below is what each class looks at; no groups were given."
+    if not groups.verdicts:
+        return "unknown", "No group could be compared: too few items mention any."
+    gaps = list(caveats(summary))
+    by = by_state(groups.verdicts)
+    texts = [_mention(groups), _outcome(groups.verdicts), _remedy(groups)]
+    if by["clear"] and (by["flagged"] or by["open"]):
+        texts.insert(2, f"Neither is the case for {named([row.group for row in by['clear']])}.")
+    if gaps and not by["flagged"]:
+        begins = "Not covered" if by["open"] else "It is not clear, though"
+        texts.append(f"{begins}: {'; '.join(gaps)}.")
+    text = " ".join(filter(None, texts))
+    if by["flagged"]:
+        return "flagged", text
+    return ("unknown" if by["open"] or gaps else "clear"), text
+
+
+def _mention(groups: Groups) -> str:
+    """The answer to the first question: who, compared with whom, how much, how sure."""
+    verdicts = [row for row in groups.verdicts if not is_of_whole(row)]
+    if not verdicts:
+        return "Items belong to the groups as a whole, so no mention was swapped."
+    changing = [row for row in verdicts if row.mention == "changes"]
+    opened = [row for row in verdicts if row.mention == "open"]
+    if changing:
+        also = f" It is open for {named([row.group for row in opened])}." if opened else ""
+        return f"The mention changes the prediction. {_each(changing, mention_in_words)}{also}"
+    if opened:
+        settled = [row.group for row in verdicts if row not in opened]
+        also = f" It does not for {named(settled)}." if settled else ""
+        return (
+            "It is open whether the mention changes the prediction. "
+            f"{_each(opened, mention_in_words, 1)}{also}"
+        )
+    who = f"any of the {len(verdicts)} groups" if len(verdicts) > 1 else verdicts[0].group
+    return f"The mention of {who} does not change the prediction: {most_in_words(groups)}"
+
+
+def _outcome(verdicts: Sequence[GroupVerdict]) -> str:
+    """The answer to the second question."""
+    differing = [row for row in verdicts if row.outcome == "differ"]
+    opened = [row for row in verdicts if row.outcome == "open"]
+    if differing:
+        also = f" They are open for {named([row.group for row in opened])}." if opened else ""
+        return f"Outcomes differ. {_each(differing, outcome_in_words)}{also}"
+    if opened:
+        return f"It is open whether outcomes differ. {_each(opened, outcome_in_words, 1)}"
+    return "Predictions and errors do not differ by more than the limit."
+
+
+def _each(
+    verdicts: Sequence[GroupVerdict],
+    words: Callable[[GroupVerdict], str],
+    most: int = _WITH_NUMBERS,
+) -> str:
+    """The groups, the first of them with their numbers."""
+    shown = " ".join(words(row) for row in verdicts[:most])
+    rest = [row.group for row in verdicts[most:]]
+    return f"{shown} The same holds for {named(rest)}." if rest else shown
+
+
+def _remedy(groups: Groups) -> str:
+    """Return what to do about it."""
+    verdicts = groups.verdicts
+    if any(row.mention == "changes" for row in verdicts):
+        return "Before you use the model, look at the texts under Swaps that change most."
+    if any(row.outcome == "differ" for row in verdicts):
+        return "Before you use the model, look under Outcomes for what goes along with it."
+    opened = [row for row in verdicts if row.state == "open"]
+    advice = [text for row in opened for text in (row.mention_advice, row.outcome_advice) if text]
+    return advice[0] if advice else "See what was not tested." if opened else ""
+
+
+def caveats(summary: Summary) -> Iterator[str]:
+    """The reasons why a verdict is not *clear* although no comparison differs."""
+    counts, groups = summary.counts, summary.groups
+    if counts.done < (1 - _FAILED) * counts.total:
+        yield f"{counts.total - counts.done:,} of {counts.total:,} items have no answer"
+    if counts.done and counts.truncated > _CUT * counts.done:
+        yield f"{counts.truncated:,} of {counts.done:,} items were cut before their end"
+    for verdict_ in groups.verdicts if groups else ():
+        for gap in verdict_.missing:
+            yield f"{verdict_.group}: {gap}"

@@ -4,6 +4,7 @@ import csv
 import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache, partial
 from itertools import islice
 from types import NoneType
 from typing import Any, Generic, Literal, TextIO, TypeVar, get_args, get_origin, get_type_hints
@@ -103,21 +104,15 @@ def _heading(heading: Markup | str | tuple[Markup | str, str]) -> str:
     if not title and not classes:
         return "<td></td>"
     of_class = f' class="{html.escape(classes)}"' if classes else ""
-    return f'<th scope="col"{of_class}>{_html_text(title)}</th>'
-
-
-def _html_text(text: Markup | str) -> str:
-    """Escaped unless it is markup already; a blank that does not break stays visible as such."""
-    if isinstance(text, Markup):
-        return text
-    return html.escape(text, quote=False).replace("\u00a0", "&nbsp;")
+    if not isinstance(title, Markup):  # a blank that does not break stays visible as such
+        title = html.escape(title, quote=False).replace("\u00a0", "&nbsp;")
+    return f'<th scope="col"{of_class}>{title}</th>'
 
 
 Way = tuple[str | int, ...]  #: names and places that lead to a value
-_KNOWN: dict[type, Mapping[str, Way]] = {}
 
 
-def record_columns(record: type[Row], place: int | None = None) -> tuple[Column[Any], ...]:
+def record_columns(record: type, place: int | None = None) -> tuple[Column[Any], ...]:
     """The columns of a record (a dataclass); its cells are None where something is missing.
 
     A pair of numbers becomes two columns, `_low` and `_high`; a nested record becomes
@@ -128,7 +123,9 @@ def record_columns(record: type[Row], place: int | None = None) -> tuple[Column[
         place: of the record in a row that is a tuple; None: the row itself.
     """
     start: Way = () if place is None else (place,)
-    return tuple(_column(name, (*start, *way)) for name, way in _ways(record).items())
+    return tuple(
+        Column(name, partial(_value, way=(*start, *way))) for name, way in _ways(record).items()
+    )
 
 
 def chosen(columns: Columns[Row], names: str) -> tuple[Column[Row], ...]:
@@ -138,34 +135,22 @@ def chosen(columns: Columns[Row], names: str) -> tuple[Column[Row], ...]:
     return tuple(replace(known[of or title], title=title) for title, _, of in pairs)
 
 
-def _column(name: str, way: Way) -> Column[Any]:
-    return Column(name, lambda row: _value(row, way))
-
-
+@cache
 def _ways(record: type) -> Mapping[str, Way]:
-    if record not in _KNOWN:
-        _KNOWN[record] = dict(_found_ways(record))
-    return _KNOWN[record]
-
-
-def _found_ways(record: type) -> Iterator[tuple[str, Way]]:
+    ways: dict[str, Way] = {}
     hints = get_type_hints(record)
     for field in fields(record):
-        name, hint = field.name, _given(hints[field.name])
+        name, hint = field.name, hints[field.name]
+        kept = [argument for argument in get_args(hint) if argument is not NoneType]
+        if NoneType in get_args(hint) and len(kept) == 1:  # what may be missing
+            hint = kept[0]
         if isinstance(hint, type) and is_dataclass(hint):
-            for column, way in _ways(hint).items():
-                yield f"{name}_{column}", (name, *way)
+            ways |= {f"{name}_{column}": (name, *way) for column, way in _ways(hint).items()}
         elif hint == tuple[float, float]:
-            yield f"{name}_low", (name, 0)
-            yield f"{name}_high", (name, 1)
+            ways |= {f"{name}_low": (name, 0), f"{name}_high": (name, 1)}
         elif get_origin(hint) in (None, Literal):
-            yield name, (name,)
-
-
-def _given(hint: Any) -> Any:
-    """The type of what may be missing."""
-    kept = [argument for argument in get_args(hint) if argument is not NoneType]
-    return kept[0] if NoneType in get_args(hint) and len(kept) == 1 else hint
+            ways[name] = (name,)
+    return ways
 
 
 def _value(record: Any, way: Way) -> Any:

@@ -8,7 +8,7 @@ from typing import Literal
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.group_cells import ALL_OTHERS
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, Mentioned, Outcomes
-from transexplain.analysis.groups.measures import Measure, MeasureName, gravest
+from transexplain.analysis.groups.measures import Measure, gravest
 from transexplain.analysis.groups.verdict_sentences import in_stratum
 from transexplain.reports.phrasing import counted, limit, measured, named, percent, signed, sureness
 from transexplain.reports.report_section import Statement, StatementKind
@@ -57,7 +57,11 @@ def difference_in_words(measure: Measure) -> str:
 
 def most_in_words(groups: Groups) -> str:
     """The most that swaps may do, by the ends of the intervals of all groups."""
-    ends = dict(_ends(groups))
+    ends: dict[str, float] = {}
+    for row in groups.counterfactuals:
+        for measure in row.measures if not row.stratum else ():
+            for end in measure.interval or ():
+                ends[measure.name] = max(abs(end), ends.get(measure.name, 0.0))
     shown = {
         "probability": "moves the probability of a prediction by less than {:.1f} points",
         "changed": "changes less than {:.1f} % of predictions beyond those within a group",
@@ -65,16 +69,6 @@ def most_in_words(groups: Groups) -> str:
     texts = [text.format(100 * ends[name]) for name, text in shown.items() if name in ends]
     texts = texts or [f"moves the prediction by less than {ends.get('logit', math.nan):.2f}"]
     return f"with 90 % confidence, replacing it {' and '.join(texts)}."
-
-
-def _ends(groups: Groups) -> Iterator[tuple[MeasureName, float]]:
-    """Every measure's end that is farthest from 0, over all texts."""
-    names: tuple[MeasureName, ...] = ("logit", "probability", "changed")
-    for name in names:
-        rows = [row.measure(name) for row in groups.counterfactuals if not row.stratum]
-        ends = [abs(end) for row in rows if row and row.interval for end in row.interval]
-        if ends:
-            yield name, max(ends)
 
 
 def _deed(row: Counterfactual) -> str:
@@ -193,20 +187,20 @@ def verdict_changes(
 ) -> tuple[VerdictChange, ...]:
     """A row for every group that either run has a verdict on, those of the later run first."""
     old, new = ({row.group: row for row in rows} for rows in (before, after))
-    return tuple(
-        _change(group, old.get(group), new.get(group)) for group in dict.fromkeys([*new, *old])
-    )
-
-
-def _change(group: str, was: GroupVerdict | None, now: GroupVerdict | None) -> VerdictChange:
-    return VerdictChange(
-        group=group,
-        mention_before=was.mention if was else None,
-        mention_after=now.mention if now else None,
-        outcome_before=was.outcome if was else None,
-        outcome_after=now.outcome if now else None,
-        turned=was is not None and now is not None and _turned(was, now),
-    )
+    changes = []
+    for group in dict.fromkeys([*new, *old]):
+        was, now = old.get(group), new.get(group)
+        changes.append(
+            VerdictChange(
+                group=group,
+                mention_before=was.mention if was else None,
+                mention_after=now.mention if now else None,
+                outcome_before=was.outcome if was else None,
+                outcome_after=now.outcome if now else None,
+                turned=was is not None and now is not None and _turned(was, now),
+            )
+        )
+    return tuple(changes)
 
 
 def _turned(was: GroupVerdict, now: GroupVerdict) -> bool:

@@ -16,7 +16,7 @@ from transexplain.reports.exports.export_run import export
 from transexplain.store import results, runs
 from transexplain.store.database import Database
 from transexplain.types.items import ItemOutcome
-from transexplain.types.plans import DatasetRef, Matching, ModelRef
+from transexplain.types.plans import Matching, ModelRef
 
 HOSTILE = 'a "quoted" | =1+1\n<b>\ud800 \0 ünïcode 日本'
 
@@ -85,25 +85,11 @@ def test_texts_from_the_wild_keep_their_length(db: Database, tmp_path: Path) -> 
     assert line["meta"] == meta
 
 
-def picture_run(db: Database) -> str:
-    outcome, _ = explained_text(0, "x", "positive")
-    outcome = replace(outcome, text=None, source="cat/1.png")
-    one = image_attribution([[0.5, -0.25, 0.0], [1.0, 2.0, -4.0]], item_id="row-0")
-    return stored_run(
-        db,
-        [(outcome, replace(one, prefix_relevance=(0.75,)))],
-        model=ModelRef(source="m", modality="image", classes=("negative", "positive")),
-        dataset=DatasetRef(
-            source="imagefolder:x", modality="image", snapshot="s", fingerprint="f" * 64, rows=1
-        ),
-    )
-
-
 def test_a_picture_is_a_grid_with_its_shape(db: Database, tmp_path: Path) -> None:
-    (row,) = exported(db, picture_run(db), tmp_path / "run.parquet")
-    assert row["attributions"] == [[0.5, -0.25, 0.0], [1.0, 2.0, -4.0]]
-    assert (row["rows"], row["cols"], row["source"]) == (2, 3, "cat/1.png")
-    assert row["special_attributions"] == [0.75]
+    row, *_ = exported(db, _pictures(db), tmp_path / "run.parquet")
+    assert row["attributions"] == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert (row["rows"], row["cols"], row["source"]) == (2, 3, "a/0.png")
+    assert row["special_attributions"] == [0.5]
     assert "tokens" not in row
 
 

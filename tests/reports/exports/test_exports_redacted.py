@@ -11,7 +11,7 @@ from typing import Any
 import openpyxl
 import pyarrow.parquet as pq
 import pytest
-from evaluation_samples import plan_of, scores, stored
+from gallery import Gallery
 from report_samples import ANNS, BOBS, explained_text, stored_run
 from test_exports_trackers import Logged, fake_mlflow, fake_wandb
 from typer.testing import CliRunner
@@ -26,7 +26,6 @@ from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import ImpactPlan, Matching
-from transexplain.types.scores import MetricSpec
 
 SECRET = "zyxhaldane"
 #: 24 items mention Anns, 9 Bobs, three nobody; ids, texts and metadata hold the secret
@@ -156,16 +155,17 @@ def refused(
     assert not (folder / "out").exists()
 
 
-def test_redactions_without_a_meaning_are_refused(db: Database, tmp_path: Path) -> None:
+def test_redactions_without_a_meaning_are_refused(
+    db: Database, gallery: Gallery, tmp_path: Path
+) -> None:
     run_id = secret_run(db)
     refused(db, run_id, "schema", tmp_path, "nothing of the data", redact=True)
     refused(db, run_id, "csv", tmp_path, "hides nobody", redact=True, min_count=1)
     refused(db, run_id, "csv", tmp_path, "give both", min_count=5)
     for form in ("parquet", "jsonl"):
         refused(db, run_id, form, tmp_path, "is of one item", redact=True, min_count=5)
-    found = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
-    evaluation = stored(db, plan_of(["lrp", "random"], MetricSpec(name="hiding")), found, 2)
-    refused(db, evaluation, "csv", tmp_path, "a row per item", redact=True)
+    with gallery["evaluation"].open() as scored:
+        refused(scored, "latest", "csv", tmp_path, "a row per item", redact=True)
 
 
 def test_from_the_command_line(db: Database, tmp_path: Path) -> None:

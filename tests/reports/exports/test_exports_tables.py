@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import jsonschema
 import pytest
-from evaluation_samples import plan_of, scores, stored
 from gallery import AUDITS, Gallery
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +26,6 @@ from transexplain.reports.summary import summarise
 from transexplain.reports.tables import record_columns
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
-from transexplain.types.scores import MetricSpec
 
 Rows = list[dict[str, str]]
 
@@ -80,17 +78,13 @@ def test_what_a_run_has_not_has_no_file(db: Database, tmp_path: Path) -> None:
     assert set(tables(db, run_id, tmp_path / "out")) == {"predictions", "words", "columns"}
 
 
-def test_an_evaluation_has_its_scores(db: Database, tmp_path: Path) -> None:
-    found = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
-    plan = plan_of(["lrp", "random"], MetricSpec(name="hiding"))
-    run_id = stored(db, plan, found, 2)
-    rows = tables(db, run_id, tmp_path / "out")["metrics"]
-    assert sorted((row["method"], float(row["value"])) for row in rows) == [
-        ("lrp", 0.1),
-        ("lrp", 0.2),
-        ("random", 0.5),
-        ("random", 0.6),
+def test_an_evaluation_has_its_scores(gallery: Gallery, tmp_path: Path) -> None:
+    with gallery["evaluation"].open() as db:
+        rows = tables(db, "latest", tmp_path / "out")["metrics"]
+    assert sorted(float(row["value"]) for row in rows if row["method"] == "lrp") == [
+        *(0.1, 0.11, 0.12, 0.15, 0.18, 0.2)
     ]
+    assert len(rows) == 12
 
 
 def test_hostile_cells(db: Database, tmp_path: Path) -> None:
@@ -192,17 +186,13 @@ def valid(name: str, document: str) -> None:
     jsonschema.validate(json.loads(document, parse_constant=refuse), schema)
 
 
-def test_reports_comparisons_and_evaluations_keep_their_schema(
-    db: Database, tmp_path: Path
-) -> None:
-    first, second = biased_run(db, sensitivity=0.5), biased_run(db)
-    found = compare_runs(db, first, second)
-    valid("comparison", DRIFT_REPORTS.load("json")(found))
-    measured = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
-    run_id = stored(db, plan_of(["lrp", "random"], MetricSpec(name="hiding")), measured, 2)
-    valid("evaluation", EVALUATION_REPORTS.load("json")(tabulate(db, run_id)))
-    for one, name in ((first, "report"), (run_id, "evaluation")):
-        assert export(db, one, "schema", None) == schema_text(name)
+def test_comparisons_and_evaluations_keep_their_schema(gallery: Gallery) -> None:
+    with gallery["compared"].open() as db:
+        valid("comparison", DRIFT_REPORTS.load("json")(compare_runs(db, *gallery["compared"].runs)))
+        assert export(db, "latest", "schema", None) == schema_text("report")
+    with gallery["evaluation"].open() as db:
+        valid("evaluation", EVALUATION_REPORTS.load("json")(tabulate(db, "latest")))
+        assert export(db, "latest", "schema", None) == schema_text("evaluation")
 
 
 @pytest.mark.parametrize("name", [name for name in AUDITS if name != "evaluation"])

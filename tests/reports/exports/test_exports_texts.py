@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
 
 import pytest
 from gallery import Gallery
@@ -63,13 +63,8 @@ def test_the_text_of_markdown_notifies_nobody() -> None:
 
 
 @pytest.mark.parametrize("form", ["markdown", "model-card", "annex-iv", "parquet", "jsonl"])
-def test_an_evaluation_has_no_explanations(db: Database, tmp_path: Any, form: str) -> None:
-    from evaluation_samples import plan_of, scores, stored
-
-    from transexplain.types.scores import MetricSpec
-
-    found = scores("hiding", {"lrp": [0.1, 0.2], "random": [0.5, 0.6]})
-    run_id = stored(db, plan_of(["lrp", "random"], MetricSpec(name="hiding")), found, 2)
-    with pytest.raises(ConfigurationError, match="is an evaluation"):
-        export(db, run_id, form, tmp_path / "out")
+def test_an_evaluation_has_no_explanations(gallery: Gallery, tmp_path: Path, form: str) -> None:
+    evaluation = gallery["evaluation"]
+    with evaluation.open() as db, pytest.raises(ConfigurationError, match="is an evaluation"):
+        export(db, evaluation.id, form, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -3,7 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup
 
@@ -11,28 +11,24 @@ from transexplain.evaluating.metrics.metric_table import Better
 from transexplain.evaluating.metrics.token_overlap import LISTED
 from transexplain.reports import charts
 from transexplain.reports.charts import Series, Stroke, scatter_drawing, stroke
-from transexplain.reports.evaluation.evaluation_text import (
+from transexplain.reports.evaluation.evaluation_tables import (
     baseline,
-    change,
     correlation,
     notes,
     p_value,
     scale,
-    span,
-    value,
 )
 from transexplain.reports.evaluation.score_statistics import (
     FEWEST,
     SCHEMA_VERSION,
-    ClassWords,
     EvaluationSummary,
     Row,
     ScoreTable,
 )
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import markdown_text, named, things
-from transexplain.reports.report_formats import plain
-from transexplain.reports.sections.rare_words import type_sizes
+from transexplain.reports.phrasing import change, markdown_text, named, span, things, value
+from transexplain.reports.report_formats import plain, schema_of
+from transexplain.reports.sections.class_views import type_sizes
 from transexplain.reports.tables import (
     Column,
     Columns,
@@ -55,14 +51,6 @@ _SHOWN_WORDS = 20
 Ends = tuple[float, float]
 
 
-class Overview(NamedTuple):
-    """All metrics of one target side by side."""
-
-    target: str
-    tables: tuple[ScoreTable, ...]
-    rows: tuple[tuple[str, tuple[tuple[ScoreTable, Row | None], ...]], ...]  #: label, cells
-
-
 def render(summary: EvaluationSummary) -> str:
     """One self-contained HTML page."""
     evaluated = summary.evaluated
@@ -78,7 +66,7 @@ def render(summary: EvaluationSummary) -> str:
         better=BETTER,
         arrows=_ARROWS,
         fewest=FEWEST,
-        few=_few,
+        few=lambda table: named([row.method for row in table.rows if 0 < row.items < FEWEST]),
         scale=scale,
         p_value=p_value,
         correlation=correlation,
@@ -87,7 +75,9 @@ def render(summary: EvaluationSummary) -> str:
         chart=lambda table: drawings[id(table)],
         scatters=lambda table: scatters[id(table)],
         shown=_SHOWN_WORDS,
-        cloud=_cloud,
+        cloud=lambda words: sorted(
+            zip(words.words, type_sizes(words.scores), words.scores, strict=True)
+        ),
         listed=LISTED,
         scripts=charts.scripts() if any((*drawings.values(), *scatters.values())) else (),
         swatch=lambda row: _swatch(_stroke(row, strokes)),
@@ -96,31 +86,19 @@ def render(summary: EvaluationSummary) -> str:
     )
 
 
-def _cloud(class_words: ClassWords) -> list[tuple[str, int, float]]:
-    """The words of a class in alphabetical order, each with its size of type and its score."""
-    sized = zip(class_words.words, type_sizes(class_words.scores), class_words.scores, strict=True)
-    return sorted(sized, key=lambda entry: entry[0])
-
-
-def _overviews(summary: EvaluationSummary) -> Iterator[Overview]:
+def _overviews(summary: EvaluationSummary) -> Iterator[dict[str, Any]]:
+    """All metrics of each target side by side: a row of tables' rows for each method."""
     for target in dict.fromkeys(table.target for table in summary.tables):
-        tables = tuple(table for table in summary.tables if table.target == target)
+        tables = [table for table in summary.tables if table.target == target]
         scored = {(table.metric, row.method): row for table in tables for row in table.rows}
         measured = [method for _, method in scored]
-        labels = [
-            x for x in dict.fromkeys([*summary.evaluated.methods, *measured]) if x in measured
+        rows = [
+            (label, [(table, scored.get((table.metric, label))) for table in tables])
+            for label in dict.fromkeys([*summary.evaluated.methods, *measured])
+            if label in measured
         ]
-        if labels:
-            rows = [
-                (label, tuple((table, scored.get((table.metric, label))) for table in tables))
-                for label in labels
-            ]
-            yield Overview(target, tables, tuple(rows))
-
-
-def _few(table: ScoreTable) -> str:
-    """The methods whose mean has no interval because of too few items."""
-    return named([row.method for row in table.rows if 0 < row.items < FEWEST])
+        if rows:
+            yield {"target": target, "tables": tables, "rows": rows}
 
 
 def _ends(table: ScoreTable) -> Ends:
@@ -138,17 +116,16 @@ def _strip(row: Row, ends: Ends) -> Markup:
     """A row's mean and interval as a dot on a line."""
     if row.mean is None or ends[0] == ends[1]:
         return Markup("")
-    low, high = (_percent(end, ends) for end in row.interval or (row.mean, row.mean))
+    # per cent from the left, with room for a dot at both ends
+    low, high, mean = (
+        round(3 + 94 * (number - ends[0]) / (ends[1] - ends[0]), 1)
+        for number in (*(row.interval or (row.mean, row.mean)), row.mean)
+    )
     return Markup(
         '<svg class="fp" width="100%" height="26" aria-hidden="true">'
         '<line class="fp-interval" x1="{}%" x2="{}%" y1="13" y2="13"/>'
         '<circle class="fp-dot" cx="{}%" cy="13" r="4"/></svg>'
-    ).format(low, high, _percent(row.mean, ends))
-
-
-def _percent(number: float, ends: Ends) -> float:
-    """Percent from the left, with room for a dot at both ends."""
-    return round(3 + 94 * (number - ends[0]) / (ends[1] - ends[0]), 1)
+    ).format(low, high, mean)
 
 
 def _chart(table: ScoreTable, strokes: dict[str, int]) -> charts.Drawing | None:
@@ -201,8 +178,6 @@ def _swatch(look: Stroke) -> Markup:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every evaluation's JSON satisfies."""
-    from transexplain.reports.report_formats import schema_of
-
     return schema_of(EvaluationSummary, "evaluation", SCHEMA_VERSION)
 
 
@@ -301,10 +276,17 @@ def _words(row: Row) -> Iterator[str]:
 def _method_columns(size: float) -> Columns[Row]:
     """Of the table of one metric, whose numbers have the decimals of `size`."""
     return (
-        Column("Method", _named),
+        Column(
+            "Method",
+            lambda row: row.method + (f" (mean of {row.spread.draws} draws)" if row.spread else ""),
+        ),
         Column("Mean", lambda row: "" if row.mean is None else value(row.mean, size), right=True),
         Column("95 % interval", lambda row: span(row.interval, size), right=True),
-        Column("SD of draws", lambda row: _deviation(row, size), right=True),
+        Column(
+            "SD of draws",
+            lambda row: value(row.spread.deviation, size) if row.spread else "",
+            right=True,
+        ),
         Column("Items", lambda row: f"{row.items:,}", right=True),
         Column(
             "Missing",
@@ -313,14 +295,6 @@ def _method_columns(size: float) -> Columns[Row]:
         Column("Difference to best", lambda row: _to_best(row, size), right=True),
         Column("Adjusted p", lambda row: p_value(row.difference), right=True),
     )
-
-
-def _deviation(row: Row, size: float) -> str:
-    return value(row.spread.deviation, size) if row.spread else ""
-
-
-def _named(row: Row) -> str:
-    return f"{row.method} (mean of {row.spread.draws} draws)" if row.spread else row.method
 
 
 def _to_best(row: Row, size: float) -> str:

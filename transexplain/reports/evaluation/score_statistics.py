@@ -5,7 +5,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,6 +161,15 @@ def spread_of(values: Sequence[float | None]) -> Spread | None:
     return Spread(draws=len(known), deviation=deviation, low=min(known), high=max(known))
 
 
+def _added(total: Matrix | None, values: Sequence[float]) -> tuple[Matrix, bool]:
+    """The sum of values of one length, and whether these are of it."""
+    if total is None:
+        return np.array(values, dtype=np.float64), True
+    if len(total) != len(values):
+        return total, False
+    return total + values, True
+
+
 @dataclass(slots=True)
 class ScoreColumn:
     """The scores of one method by one metric for one target."""
@@ -186,28 +195,13 @@ class ScoreColumn:
         else:
             self.items.append(number)
             self.values.append(score.value)
-            self._add_curve(score.curve)
-            self._add_draws(score.detail.get("draws", ()))
+            if score.curve:
+                self.curve, summed = _added(self.curve, score.curve)
+                self.curves += summed
+                self.odd |= not summed
+            self.drawn, summed = _added(self.drawn, score.detail.get("draws", ()))
+            self.uneven |= not summed
             self.pairs.extend(score.detail.get("pair", ()))
-
-    def _add_curve(self, points: tuple[float, ...]) -> None:
-        if not points:
-            return
-        if self.curve is None:
-            self.curve = np.zeros(len(points))
-        if len(self.curve) != len(points):
-            self.odd = True
-            return
-        self.curve += points
-        self.curves += 1
-
-    def _add_draws(self, values: Sequence[float]) -> None:
-        if self.drawn is None:
-            self.drawn = np.zeros(len(values))
-        if len(self.drawn) != len(values):
-            self.uneven = True
-            return
-        self.drawn += values
 
     def spread(self) -> Spread | None:
         """Of the draws' means over the items; None where relevance was drawn once or never."""
@@ -470,3 +464,42 @@ def _interval(value: float | None, halves: Sequence[float | None]) -> Interval |
         return None
     reach = 1.96 * float(np.std(known, ddof=1))
     return value - reach, value + reach
+
+
+class MethodValue(NamedTuple):
+    """The value of one method by one metric for one target."""
+
+    items: int  #: measured on
+    scored: Scored  #: the mean over items; of a corpus metric the value of all of them
+    interval: Interval | None
+    spread: Spread | None
+
+
+#: the difference of each method to the one at this place
+ToReference = Callable[[int], list[ScoreDifference | None]]
+
+
+def measured(
+    gathered: Gathered, columns: Sequence[ScoreColumn], join: Join | None, seed: int
+) -> tuple[list[MethodValue], ToReference]:
+    """The value of each method, and what compares them all with one.
+
+    Args:
+        gathered: all scores of the run.
+        columns: of each method its scores.
+        join: of a corpus metric: makes one score of the details of many items.
+        seed: of the resampling.
+    """
+    if join is None:
+        matrix = gathered.matrix(columns)
+        means = [Scored(value=column.mean(), curve=column.mean_curve()) for column in columns]
+        values = [
+            MethodValue(len(column.items), scored, span, column.spread())
+            for column, scored, span in zip(columns, means, intervals(matrix, seed), strict=True)
+        ]
+        return values, lambda place: differences(matrix, place, seed)
+    joined = wholes(columns, join, len(gathered.items), seed)
+    values = [MethodValue(len(of.items), of.scored, of.interval, of.spread) for of in joined]
+    return values, lambda place: [
+        None if whole is joined[place] else minus(whole, joined[place]) for whole in joined
+    ]

@@ -5,6 +5,7 @@ column per variable.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -47,7 +48,7 @@ def tables_of(summary: Summary, total: ShardAggregate, fewest: int = 0) -> Itera
     yield Table(name="entities", columns=columns, rows=_entities(total, fewest))
     columns = (*_CLASS, _MEAN, *record_columns(WordTotal, 2))
     yield Table(name="words", columns=columns, rows=_words(total, fewest))
-    yield _records("faithfulness", FaithfulnessRow, _rows(summary.faithfulness))
+    yield _records("faithfulness", FaithfulnessRow, getattr(summary.faithfulness, "rows", ()))
     for name, record in summary.sections.items():
         yield from SECTIONS.load(name).tables(record)
 
@@ -93,8 +94,8 @@ def _group_tables(groups: Groups | None) -> Iterator[Table]:
         yield Table(name=name, columns=columns, rows=rows[table])
     robustness = ((row, robustness) for row in groups.rows for robustness in row.robustness)
     yield _behind(_KEY, "robustness", Robustness, robustness)
-    yield _records("removals", AblationStatistic, _rows(groups.removals))
-    yield _records("randomised", RandomisedRow, _rows(groups.randomised))
+    yield _records("removals", AblationStatistic, getattr(groups.removals, "rows", ()))
+    yield _records("randomised", RandomisedRow, getattr(groups.randomised, "rows", ()))
     yield _records("planted", Planted, groups.planted)
     quality = ((quality, score) for quality in groups.quality for score in quality.scores)
     yield _behind(_KEY[:1], "quality", QualityScore, quality)
@@ -108,10 +109,6 @@ def _described(table: str) -> dict[str, str]:
         for column in (() if known is None else known.c)
         if column.name not in ("run_id", "ordinal")
     }
-
-
-def _rows(section: Any | None) -> Iterable[Any]:
-    return section.rows if section else ()
 
 
 def _records(name: str, record: type, rows: Iterable[Any]) -> Table:
@@ -187,8 +184,11 @@ def tables_for(db: Database, run: AuditRun, redaction: Redaction | None) -> Iter
     Redacted, those are left out that have a row for each item.
     """
     meanings: list[tuple[str, str, str]] = []
-    stored = iter(()) if redaction else _stored(db, run)
-    for table in chain(stored, _found(db, run, redaction)):
+    tables = [] if redaction else [_stored(db, run)]
+    if run.plan.task != "evaluation":
+        fewest = redaction.fewest if redaction else 0
+        tables.append(tables_of(summary_of(db, run, redaction), merged(db, run.id), fewest))
+    for table in chain.from_iterable(tables):
         rows = iter(table.rows)
         for first in rows:
             about = _described(_MEANT.get(table.name, ""))
@@ -207,13 +207,6 @@ _DICTIONARY: Columns[tuple[str, str, str]] = (
     Column("column", itemgetter(1)),
     Column("meaning", itemgetter(2)),
 )
-
-
-def _found(db: Database, run: AuditRun, redaction: Redaction | None) -> Iterator[Table]:
-    if run.plan.task == "evaluation":
-        return iter(())
-    fewest = redaction.fewest if redaction else 0
-    return tables_of(summary_of(db, run, redaction), merged(db, run.id), fewest)
 
 
 def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
@@ -237,27 +230,16 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
     )
 
 
-_ITEM: Columns[Any] = (
-    Column("id", lambda item: item.item_id),
-    Column("idx", lambda item: item.index),
-)
 _PREDICTION: Columns[ItemOutcome] = (
-    *_ITEM,
-    Column("label", lambda outcome: outcome.label),
-    Column("raw_label", lambda outcome: outcome.raw_label),
-    Column("prediction", lambda outcome: outcome.predicted),
-    Column("truncated", lambda outcome: outcome.truncated),
-    Column("positions", lambda outcome: outcome.positions),
+    *chosen(
+        record_columns(ItemOutcome),
+        "id=item_id idx=index label raw_label prediction=predicted truncated positions",
+    ),
     Column("meta", lambda outcome: json.dumps(dict(outcome.meta)) if outcome.meta else None),
 )
-_FAILURE: Columns[ItemFailure] = (
-    *_ITEM,
-    Column("kind", lambda failure: failure.kind),
-    Column("message", lambda failure: failure.message),
-    Column("traceback", lambda failure: failure.traceback or None),
+_FAILURE: Columns[ItemFailure] = chosen(
+    record_columns(ItemFailure), "id=item_id idx=index kind message traceback"
 )
-
-
 _CURVE: Column[MetricScore] = Column(
     "curve", lambda score: json.dumps(list(score.curve)) if score.curve else None
 )
@@ -266,11 +248,9 @@ _CURVE: Column[MetricScore] = Column(
 def _logit_columns(classes: Sequence[str]) -> Iterator[Column[ItemOutcome]]:
     """A column per class; two classes of one name differ by their index."""
     for place, name in enumerate(classes):
-        unique = list(classes).count(name) == 1
-        yield _logit(f"logit_{name}" if unique else f"logit_{name}_{place}", place)
+        title = f"logit_{name}" if classes.count(name) == 1 else f"logit_{name}_{place}"
+        yield Column(title, partial(_logit, place=place))
 
 
-def _logit(title: str, place: int) -> Column[ItemOutcome]:
-    return Column(
-        title, lambda outcome: outcome.logits[place] if place < len(outcome.logits) else None
-    )
+def _logit(outcome: ItemOutcome, place: int) -> float | None:
+    return outcome.logits[place] if place < len(outcome.logits) else None

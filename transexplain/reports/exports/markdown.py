@@ -8,7 +8,6 @@ from transexplain.analysis.groups.group_verdicts import GroupVerdict
 from transexplain.analysis.groups.measures import gravest
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, RandomisedRow
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.exports.export_run import Redaction, explained_summary
 from transexplain.reports.exports.run_facts import compared, interval, redaction, verdict_counts
 from transexplain.reports.phrasing import (
@@ -19,12 +18,12 @@ from transexplain.reports.phrasing import (
     measured,
     method_of,
     percent,
+    probability,
     short,
     signed,
     sureness,
 )
 from transexplain.reports.report_records import Summary
-from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_relevance import RELEVANCE, key_of
 from transexplain.reports.sections.group_section import Groups, control_sentences
@@ -48,33 +47,30 @@ def export(db: Database, run: AuditRun, redaction: Redaction | None = None) -> s
 
 def render(summary: Summary) -> str:
     """`summary` as GitHub-flavoured Markdown of at most 60 lines."""
-    audited = summary.audited
+    audited, kinds = summary.audited, summary.failures
     method, hidden = method_of(audited.method, summary.approximates), redaction(summary)
     lines = [
         f"## {_cell(audited.name)}: {_cell(short(audited.model))} on "
         f"{_cell(short(audited.dataset))}",
         "",
         *((f"**{markdown_text(summary.verdict.text)}**", "") if summary.verdict else ()),
-        *(f"- {markdown_text(statement.text)}" for statement in _headline(summary)),
+        # without what the table of differences says with more numbers
+        *(
+            f"- {markdown_text(line.text)}"
+            for line in summary.headline
+            if line.kind != "flagged" and not line.text.startswith(RELEVANCE)
+        ),
         *_groups(summary),
         *_controls(summary.groups),
         *_changes(summary.previous),
-        *_failures(summary.failures),
+        *(("", "### Failures") if kinds else ()),
+        *_table(_FAILURE, kinds[: _ROWS // 2], len(kinds)),
         *(("", hidden) if hidden else ()),
         "",
         f"Run {audited.run_id}, method {_cell(method)}, plan {audited.plan_digest[:12]}, "
         f"TransExplain {audited.version}.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _headline(summary: Summary) -> Iterator[Statement]:
-    """Without what the table of differences says with more numbers."""
-    return (
-        statement
-        for statement in summary.headline
-        if statement.kind != "flagged" and not statement.text.startswith(RELEVANCE)
-    )
 
 
 def _groups(summary: Summary) -> Iterator[str]:
@@ -201,12 +197,6 @@ _FAILURE: Columns[FailureKind] = (
     Column("First", lambda kind: kind.examples[0].item_id if kind.examples else ""),
     Column("Reason", lambda kind: kind.examples[0].message if kind.examples else ""),
 )
-
-
-def _failures(kinds: Sequence[FailureKind]) -> Iterator[str]:
-    if kinds:
-        yield from ("", "### Failures")
-        yield from _table(_FAILURE, kinds[: _ROWS // 2], len(kinds))
 
 
 def _table(columns: Columns[_Row], rows: Sequence[_Row], count: int | None = None) -> Iterator[str]:

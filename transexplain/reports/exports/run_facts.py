@@ -8,12 +8,12 @@ from transexplain.analysis.groups.group_verdicts import VerdictState
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeSide
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.phrasing import (
     approximation_sentences,
     class_phrase,
     number,
     percent,
+    probability,
     signed,
     things,
 )
@@ -126,18 +126,13 @@ def errors(groups: Groups | None) -> Iterator[str]:
             sides.setdefault(outcome.group, outcome.own)
     whole = {row.group for row in groups.outcomes if row.whole} if groups else set()
     for name, side in sides.items():
-        if side.error is not None:
-            yield f"Items {'of' if name in whole else 'with'} {name}: {_error(side)}."
-
-
-def _error(side: OutcomeSide) -> str:
-    rate = side.error
-    assert rate is not None
-    low, high = rate.interval
-    return (
-        f"error rate {percent(rate.share)} ({rate.count:,} of {rate.total:,}; 95\u00a0% "
-        f"interval {percent(low)} to {percent(high)})"
-    )
+        if (rate := side.error) is not None:
+            low, high = map(percent, rate.interval)
+            yield (
+                f"Items {'of' if name in whole else 'with'} {name}: error rate "
+                f"{percent(rate.share)} ({rate.count:,} of {rate.total:,}; 95\u00a0% interval "
+                f"{low} to {high})."
+            )
 
 
 def checks(summary: Summary) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """Logs an audit as a run of MLflow or of Weights & Biases: its numbers and its files."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from transexplain.registry import require
 from transexplain.reports.exports import EXPORTS, csv_tables
@@ -44,12 +47,14 @@ def metrics_of(summary: Summary) -> dict[str, float]:
         "items/truncated": counts.truncated,
         "accuracy": counts.accuracy,
     }
-    if summary.conservation is not None:
-        numbers["conservation/worst_gap"] = summary.conservation.worst
-        numbers["conservation/mean_gap"] = summary.conservation.mean
-        numbers["conservation/above_tolerance"] = summary.conservation.above
-        numbers["conservation/relevance_error"] = summary.conservation.relevance_error
-        numbers["conservation/correlation"] = summary.conservation.correlation
+    if (ledgers := summary.conservation) is not None:
+        numbers |= {
+            "conservation/worst_gap": ledgers.worst,
+            "conservation/mean_gap": ledgers.mean,
+            "conservation/above_tolerance": ledgers.above,
+            "conservation/relevance_error": ledgers.relevance_error,
+            "conservation/correlation": ledgers.correlation,
+        }
     if summary.class_sensitivity is not None:
         numbers["class_sensitivity"] = summary.class_sensitivity.mean
     for row in summary.faithfulness.rows if summary.faithfulness else ():
@@ -113,23 +118,30 @@ def findings(
     return summary
 
 
+@contextmanager
+def _findings_for(
+    tool: str, db: Database, run: AuditRun, redaction: Redaction | None
+) -> Iterator[tuple[Any, Summary, str]]:
+    """The module of a tracker, the findings to log, and the folder of their files."""
+    check_explained(run, f"log for {tool}")
+    check_over(run, f"log for {tool}")
+    require(tool, tool)
+    with TemporaryDirectory() as folder:
+        yield import_module(tool), findings(db, run, Path(folder), redaction), folder
+
+
 def log_mlflow(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
     """Log parameters, metrics and files; returns a line that names the run of MLflow.
 
     `MLFLOW_TRACKING_URI` and `MLFLOW_EXPERIMENT_NAME` say where. Raises ConfigurationError: MLflow
     is not installed, or the run is an evaluation or not over.
     """
-    check_explained(run, "log for MLflow")
-    check_over(run, "log for MLflow")
-    require("mlflow", "mlflow")
-    mlflow = import_module("mlflow")
-    with TemporaryDirectory() as name:
-        summary = findings(db, run, Path(name), redaction)
+    with _findings_for("mlflow", db, run, redaction) as (mlflow, summary, folder):
         with mlflow.start_run(run_name=f"{run.plan.name}-{run.id}") as logged:
             mlflow.log_params(parameters_of(summary))
             mlflow.log_metrics(metrics_of(summary))
-            mlflow.log_artifacts(name)
-    return f"mlflow: run {logged.info.run_id} at {mlflow.get_tracking_uri()}\n"
+            mlflow.log_artifacts(folder)
+        return f"mlflow: run {logged.info.run_id} at {mlflow.get_tracking_uri()}\n"
 
 
 def log_wandb(db: Database, run: AuditRun, redaction: Redaction | None = None) -> str:
@@ -138,18 +150,12 @@ def log_wandb(db: Database, run: AuditRun, redaction: Redaction | None = None) -
     `WANDB_PROJECT`, `WANDB_ENTITY` and `WANDB_MODE` say where. Raises ConfigurationError: wandb is
     not installed, or the run is an evaluation or not over.
     """
-    check_explained(run, "log for Weights & Biases")
-    check_over(run, "log for Weights & Biases")
-    require("wandb", "wandb")
-    wandb = import_module("wandb")
-    with TemporaryDirectory() as name:
-        summary = findings(db, run, Path(name), redaction)
+    with _findings_for("wandb", db, run, redaction) as (wandb, summary, folder):
         with wandb.init(
             name=f"{run.plan.name}-{run.id}", job_type="audit", config=parameters_of(summary)
         ) as logged:
             logged.log(metrics_of(summary))
             artifact = wandb.Artifact(f"audit-{run.id}", type="audit")
-            artifact.add_dir(name)
+            artifact.add_dir(folder)
             logged.log_artifact(artifact)
-        where = logged.url or logged.dir
-    return f"wandb: run {logged.id} at {where}\n"
+        return f"wandb: run {logged.id} at {logged.url or logged.dir}\n"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.intervals import Share
@@ -77,8 +76,12 @@ def found_changes(totals: Mapping[str, Counter[str]] | None) -> tuple[FoundChang
 _FOUND = ("before", "after", "same", "renamed")
 
 
-def answer_changes(answers: Mapping[str | None, Counter[str]], unknown: int) -> AnswerChanges:
+def answer_changes(
+    answers: Mapping[str | None, Counter[str]] | None, unknown: int
+) -> AnswerChanges | None:
     """The counts of generated answers, of all (None) and of every group, by name."""
+    if answers is None:
+        return None
     items, changed = answers[None]["items"], answers[None]["changed"]
     return AnswerChanges(
         items=items,
@@ -214,50 +217,42 @@ _Pair = tuple[str, str]  #: predicted before and after
 Cluster = tuple[Counter[str], Counter[str]]
 
 
-@dataclass(slots=True)
-class RateTotals:
-    """Items of every group by what they were and are predicted as."""
+def rate_changes(
+    moves: Mapping[str, Counter[_Pair]],
+    answers: Sequence[Answer],
+    classes: Sequence[str],
+    limit: float,
+    *,
+    clusters: Mapping[str, Sequence[Cluster]],
+    whole: Collection[str] = (),
+) -> tuple[RateChange, ...]:
+    """A row per group and prediction, judged together; groups by name.
 
-    _counts: dict[str, Counter[_Pair]] = field(default_factory=dict)
-
-    def add(self, groups: Collection[str], before: str, after: str) -> None:
-        """Count one item of these groups."""
-        for group in groups:
-            self._counts.setdefault(group, Counter())[before, after] += 1
-
-    def rows(
-        self,
-        answers: Sequence[Answer],
-        classes: Sequence[str],
-        limit: float,
-        *,
-        clusters: Mapping[str, Sequence[Cluster]],
-        whole: Collection[str] = (),
-    ) -> tuple[RateChange, ...]:
-        """A row per group and prediction, judged together; groups by name."""
-        compared = [
-            (group, answer.name, *_compared(counts, clusters.get(group, ()), answer, classes))
-            for group, counts in sorted(self._counts.items())
-            for answer in answers
+    `moves` are the items of every group by what they were and are predicted as.
+    """
+    compared = [
+        (group, answer.name, *_compared(counts, clusters.get(group, ()), answer, classes))
+        for group, counts in sorted(moves.items())
+        for answer in answers
+    ]
+    measures = decided(
+        [
+            share_difference("rate", limit, after, before, MIN_ITEMS)
+            for *_, before, after in compared
         ]
-        measures = decided(
-            [
-                share_difference("rate", limit, after, before, MIN_ITEMS)
-                for *_, before, after in compared
-            ]
+    )
+    return tuple(
+        RateChange(
+            group=group,
+            prediction=name,
+            items=before.total,
+            before=before.value,
+            after=after.value,
+            whole=group in whole,
+            measure=measure,
         )
-        return tuple(
-            RateChange(
-                group=group,
-                prediction=name,
-                items=before.total,
-                before=before.value,
-                after=after.value,
-                whole=group in whole,
-                measure=measure,
-            )
-            for (group, name, before, after), measure in zip(compared, measures, strict=True)
-        )
+        for (group, name, before, after), measure in zip(compared, measures, strict=True)
+    )
 
 
 def clusters_of(before: OutcomeTotals, after: OutcomeTotals) -> dict[str, list[Cluster]]:
@@ -350,23 +345,15 @@ def agreement(before: Attribution, after: Attribution) -> float | None:
         if before.features != after.features:
             return None
         old, new = before.relevance, after.relevance
+    elif before.features == after.features:
+        plain = np.array([not token.special for token in after.features], dtype=bool)
+        old, new = before.relevance[plain], after.relevance[plain]
     else:
-        old, new = _common(before, before.features, after, after.features)
+        left, right = _places(before.features), _places(after.features)
+        common = [place for place in right if place in left]
+        old = before.relevance[[left[place] for place in common]]
+        new = after.relevance[[right[place] for place in common]]
     return rank_similarity(old, new) if old.size >= FEWEST_POSITIONS else None
-
-
-def _common(
-    before: Attribution, old: Sequence[Token], after: Attribution, new: Sequence[Token]
-) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-    if old == new:
-        plain = np.array([not token.special for token in new], dtype=bool)
-        return before.relevance[plain], after.relevance[plain]
-    left, right = _places(old), _places(new)
-    common = [place for place in right if place in left]
-    return (
-        before.relevance[[left[place] for place in common]],
-        after.relevance[[right[place] for place in common]],
-    )
 
 
 def _places(tokens: Sequence[Token]) -> Mapping[_Place, int]:
@@ -411,17 +398,13 @@ Kept = TypeVar("Kept", ChangedItem, LeastAlike)
 ClassKey = tuple[str, str]  #: target as requested, explained class
 
 
-def _numbers() -> "array[float]":
-    return array("d")
-
-
 @dataclass(slots=True)
 class ClassPairs:
     """The items that both runs explained for one target and class; 8 bytes an item and number."""
 
-    before: "array[float]" = field(default_factory=_numbers)  #: logits
-    after: "array[float]" = field(default_factory=_numbers)
-    agreement: "array[float]" = field(default_factory=_numbers)
+    before: "array[float]" = field(default_factory=lambda: array("d"))  #: logits
+    after: "array[float]" = field(default_factory=lambda: array("d"))
+    agreement: "array[float]" = field(default_factory=lambda: array("d"))
     without_agreement: int = 0
     _least: list[tuple[float, int, LeastAlike]] = field(default_factory=list)
 
@@ -457,7 +440,8 @@ class Walk:
     unknown_content: int = 0
     other_class: int = 0
     changed: Counter[tuple[str, str]] = field(default_factory=Counter)  #: before, after
-    rates: RateTotals = field(default_factory=RateTotals)
+    #: group -> its items by what they were and are predicted as
+    rates: defaultdict[str, Counter[_Pair]] = field(default_factory=lambda: defaultdict(Counter))
     right: Counter[tuple[bool, bool]] = field(default_factory=Counter)  #: before, after
     pairs: dict[ClassKey, ClassPairs] = field(default_factory=dict)
     mentions: PairedTotals = field(default_factory=PairedTotals)
@@ -535,35 +519,21 @@ class Walk:
         if self.answers is not None:
             texts = self._contents(pair, before, after)
             same = texts[0] == texts[1] if self.same_texts and all(texts) else None
-            self._answer(self.answers, pair, same, groups)
+            self.unknown_answers += same is None
+            labelled = old.label is not None and old.label == new.label
+            was, now = (labelled and outcome.predicted == outcome.label for outcome in pair)
+            for group in (None, *groups) if same is not None else ():
+                self.answers[group].update(
+                    items=1, changed=not same, labelled=labelled, was=was, now=now
+                )
             moved = same is False
-        self._count_labels(pair)
-        self.rates.add(groups, old.predicted, new.predicted)
+        if old.label is not None and old.label == new.label:
+            self.right[old.predicted == old.label, new.predicted == new.label] += 1
+        for group in groups:
+            self.rates[group][old.predicted, new.predicted] += 1
         if old.predicted != new.predicted or moved:
             self._count_change(pair)
         return same is True
-
-    def _answer(
-        self,
-        answers: defaultdict[str | None, Counter[str]],
-        pair: ItemPair,
-        same: bool | None,
-        groups: Collection[str],
-    ) -> None:
-        """Count the answers to one prompt; `same` None: what is stored does not say."""
-        if same is None:
-            self.unknown_answers += 1
-            return
-        old, new = pair
-        labelled = old.label is not None and old.label == new.label
-        was, now = (labelled and outcome.predicted == outcome.label for outcome in pair)
-        for group in (None, *groups):
-            answers[group].update(items=1, changed=not same, labelled=labelled, was=was, now=now)
-
-    def _count_labels(self, pair: ItemPair) -> None:
-        old, new = pair
-        if old.label is not None and old.label == new.label:
-            self.right[old.predicted == old.label, new.predicted == new.label] += 1
 
     def _count_change(self, pair: ItemPair) -> None:
         old, new = pair
@@ -571,7 +541,11 @@ class Walk:
         if was == now:
             now += _ELSEWHERE if self.answers is None else _OTHERWISE
         self.changed[was, now] += 1
-        margin = None if self.answers is not None else self._margin(pair)
+        margin, names = None, self.classes[1]
+        known = self.answers is None and self.classes[0] == names
+        if known and new.logits and {old.predicted, new.predicted} <= {*names}:
+            before, after = names.index(old.predicted), names.index(new.predicted)
+            margin = new.logits[after] - new.logits[before]
         if self.answers is not None and old.texts and new.texts:
             was, now = (
                 _cut(outcome.texts[-1]) or name for outcome, name in ((old, was), (new, now))
@@ -586,14 +560,6 @@ class Walk:
             text=text,
         )
         _keep(self._shown, (margin or 0.0, -self.common, item), SHOWN)
-
-    def _margin(self, pair: ItemPair) -> float | None:
-        names, logits = self.classes[1], pair[1].logits
-        predicted = [outcome.predicted for outcome in pair]
-        if self.classes[0] != names or not logits or not {*predicted} <= {*names}:
-            return None
-        old, new = map(names.index, predicted)
-        return logits[new] - logits[old]
 
     def add_explanations(
         self, before: Sequence[Attribution], after: Sequence[Attribution], text: str | None

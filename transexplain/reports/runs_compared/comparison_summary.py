@@ -1,9 +1,9 @@
 """Compares two runs in one record."""
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -17,18 +17,26 @@ from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.paired_runs import GroupShift, shift_table
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports import forest
-from transexplain.reports.evaluation.evaluation_text import probability
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import class_phrase, named, number, percent, signed, things
+from transexplain.reports.phrasing import (
+    class_phrase,
+    named,
+    number,
+    percent,
+    probability,
+    signed,
+    things,
+)
+from transexplain.reports.report_formats import schema_of
 from transexplain.reports.report_section import Statement, merged, of_run
 from transexplain.reports.runs_compared.compared_items import (
-    ClassPairs,
     Walk,
     answer_changes,
     clusters_of,
     found_changes,
     of_plans,
+    rate_changes,
     walk_pairs,
 )
 from transexplain.reports.runs_compared.comparison_records import (
@@ -72,7 +80,8 @@ def headline(
     unit: str,
 ) -> tuple[Statement, ...]:
     """The sentences at the top: what became of predictions first, of relevance last."""
-    answers = predictions.answers
+    answers, digest = predictions.answers, sides[0].model_digest
+    same = digest and digest == sides[1].model_digest
     return (
         *_disparities(disparities),
         *_left_out(predictions),
@@ -82,7 +91,7 @@ def headline(
         *(_changed(predictions) if answers is None else _changed_predictions(answers)),
         *_found(predictions),
         *_correctness(predictions),
-        *_same_model(sides),
+        *((Statement(kind="fact", text="Both runs audited the same model."),) if same else ()),
         *_agreement(changes, answers),
         *_relevance(groups, {"logits": "logit"}.get(unit, unit)),
     )
@@ -95,25 +104,16 @@ def correlation(value: float) -> str:
 
 def newly(groups: GroupChanges) -> list[Transition]:
     """Groups whose relevance differs from their reference's now and did not, or turned."""
-    return [move for move in groups.transitions if move.after == "difference" and _moved(move)]
+    return [row for row in groups.transitions if row.after == "difference" and _moved(row)]
 
 
 def gone(groups: GroupChanges) -> list[Transition]:
     """Groups whose relevance differed from their reference's and does not now, or turned."""
-    return [
-        transition
-        for transition in groups.transitions
-        if transition.before == "difference" and _moved(transition)
-    ]
+    return [row for row in groups.transitions if row.before == "difference" and _moved(row)]
 
 
-def _moved(transition: Transition) -> bool:
-    return transition.turned or transition.before != transition.after
-
-
-def _same_model(sides: tuple[ComparedRun, ComparedRun]) -> Iterator[Statement]:
-    if sides[0].model_digest and sides[0].model_digest == sides[1].model_digest:
-        yield Statement(kind="fact", text="Both runs audited the same model.")
+def _moved(row: Transition) -> bool:
+    return row.turned or row.before != row.after
 
 
 def _disparities(disparities: Sequence[Disparity]) -> Iterator[Statement]:
@@ -129,17 +129,11 @@ def _left_out(predictions: Predictions) -> Iterator[Statement]:
     left = predictions.other_content + predictions.unknown_content
     if not left:
         return
-    reasons = [
-        f"of {count:,} {why}"
-        for count, why in (
-            (predictions.other_content, "the contents differ"),
-            (
-                predictions.unknown_content,
-                "the contents are not stored, so they cannot be compared",
-            ),
-        )
-        if count
-    ]
+    whys = {
+        "the contents differ": predictions.other_content,
+        "the contents are not stored, so they cannot be compared": predictions.unknown_content,
+    }
+    reasons = [f"of {count:,} {why}" for why, count in whys.items() if count]
     yield Statement(
         kind="problem",
         text=f"All below rests on {things('', predictions.common)} with the same content in both "
@@ -327,7 +321,10 @@ def compare_runs(db: Database, before: str, after: str, *, force: bool = False) 
             f"{walk.unknown_content:,} contents that cannot be compared"
         )
     disparities = (*known, *walk.disparities.values())
-    sides = (_side(db, old), _side(db, new))
+    sides = (
+        of_run(ComparedRun, old, counts=counts_of(db, old)),
+        of_run(ComparedRun, new, counts=counts_of(db, new)),
+    )
     predictions, changes = _predictions(walk), tuple(_changes(walk, new.plan.targets))
     groups = _groups(db, old, new, walk)
     unit = " and ".join(sorted(walk.units)) or "logits"
@@ -355,10 +352,6 @@ def _audit(db: Database, run_id: str) -> AuditRun:
     return run
 
 
-def _side(db: Database, run: AuditRun) -> ComparedRun:
-    return of_run(ComparedRun, run, counts=counts_of(db, run))
-
-
 def _predictions(walk: Walk) -> Predictions:
     lost, gained = walk.right[True, False], walk.right[False, True]
     labelled = walk.right.total()
@@ -369,9 +362,7 @@ def _predictions(walk: Walk) -> Predictions:
         changed=walk.changed.total(),
         counts=tuple(
             ChangeCount(before=was, after=now, items=count)
-            for (was, now), count in sorted(
-                walk.changed.items(), key=lambda entry: (-entry[1], entry[0])
-            )
+            for (was, now), count in sorted(walk.changed.items(), key=lambda e: (-e[1], e[0]))
         ),
         shown=walk.shown,
         labelled=labelled,
@@ -381,9 +372,7 @@ def _predictions(walk: Walk) -> Predictions:
         gained=gained,
         p=mcnemar_p(lost, gained) if labelled else None,
         found=found_changes(walk.found),
-        answers=answer_changes(walk.answers, walk.unknown_answers)
-        if walk.answers is not None
-        else None,
+        answers=answer_changes(walk.answers, walk.unknown_answers),
     )
 
 
@@ -395,26 +384,22 @@ def mcnemar_p(lost: int, gained: int) -> float:
 
 def _changes(walk: Walk, targets: Sequence[str]) -> Iterator[ClassChange]:
     place = {target: number for number, target in enumerate(targets)}
-    keys = sorted(walk.pairs, key=lambda key: (place.get(key[0], len(place)), key))
-    for key in keys:
-        yield _change(*key, walk.pairs[key])
-
-
-def _change(target: str, class_name: str, pairs: ClassPairs) -> ClassChange:
-    before, after = np.frombuffer(pairs.before), np.frombuffer(pairs.after)
-    moved = after - before
-    return ClassChange(
-        target=target,
-        class_name=class_name,
-        items=len(moved),
-        logit_before=float(before.mean()),
-        logit_after=float(after.mean()),
-        logit_change=mean_over_items(array("d", moved.tobytes())),
-        logit_change_size=float(np.abs(moved).mean()),
-        agreement=mean_over_items(pairs.agreement) if pairs.agreement else None,
-        without_agreement=pairs.without_agreement,
-        least_alike=pairs.least_alike,
-    )
+    for key in sorted(walk.pairs, key=lambda key: (place.get(key[0], len(place)), key)):
+        pairs = walk.pairs[key]
+        before, after = np.frombuffer(pairs.before), np.frombuffer(pairs.after)
+        moved = after - before
+        yield ClassChange(
+            target=key[0],
+            class_name=key[1],
+            items=len(moved),
+            logit_before=float(before.mean()),
+            logit_after=float(after.mean()),
+            logit_change=mean_over_items(array("d", moved.tobytes())),
+            logit_change_size=float(np.abs(moved).mean()),
+            agreement=mean_over_items(pairs.agreement) if pairs.agreement else None,
+            without_agreement=pairs.without_agreement,
+            least_alike=pairs.least_alike,
+        )
 
 
 def mean_over_items(values: "array[float]") -> ComparedMean:
@@ -440,7 +425,8 @@ def _groups(db: Database, old: AuditRun, new: AuditRun, walk: Walk) -> GroupChan
     plan = new.plan
     shifts = shift_table(walk.mentions, rules_of(plan))
     return GroupChanges(
-        rates=walk.rates.rows(
+        rates=rate_changes(
+            walk.rates,
             _answers(plan, after.outcomes),
             plan.model.classes,
             plan.matters.rates,
@@ -475,7 +461,9 @@ def _answers(plan: AuditPlan, outcomes: Sequence[Outcome]) -> list[Answer]:
 def _transitions(
     before: Sequence[GroupStatistic], after: Sequence[GroupStatistic]
 ) -> Iterator[Transition]:
-    old, new = _by_key(before), _by_key(after)
+    old, new = (
+        {(row.target, row.class_name, row.group): row for row in rows} for rows in (before, after)
+    )
     for key in sorted({*old, *new}):
         was, now = old.get(key), new.get(key)
         target, class_name, group = key
@@ -492,10 +480,6 @@ def _transitions(
             difference_after=now.difference if now else None,
             turned=len(moves) == 2 and moves[0] * moves[1] < 0.0,
         )
-
-
-def _by_key(rows: Sequence[GroupStatistic]) -> dict[tuple[str, str, str], GroupStatistic]:
-    return {(row.target, row.class_name, row.group): row for row in rows}
 
 
 class ShiftTable(NamedTuple):
@@ -533,7 +517,7 @@ def _tables(groups: GroupChanges) -> Iterator[ShiftTable]:
 
 def _drawn(row: GroupShift) -> GroupStatistic:
     """The change as the forest plot takes it."""
-    shown = GroupStatistic(
+    return GroupStatistic(
         group=row.group,
         target=row.target,
         class_name=row.class_name,
@@ -547,38 +531,24 @@ def _drawn(row: GroupShift) -> GroupStatistic:
         reference=row.reference,
         difference=row.change,
         difference_interval=row.interval,
+        verdict=row.verdict,
     )
-    return replace(shown, verdict=row.verdict)
 
 
-def _matrix(transitions: Sequence[Transition]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _matrix(transitions: Sequence[Transition]) -> list[tuple[str, list[int]]]:
     """Return how many comparisons had which verdict before (rows) and after (columns)."""
+    counts = Counter((move.before, move.after) for move in transitions)
     ends: list[Decision | None] = [*get_args(Decision), None]
-    rows = [
-        (
-            was or "not mentioned",
-            tuple(
-                sum((move.before, move.after) == (was, now) for move in transitions) for now in ends
-            ),
-        )
-        for was in ends
-    ]
-    return tuple(rows)
+    return [(was or "not mentioned", [counts[was, now] for now in ends]) for was in ends]
 
 
 def _moves(groups: GroupChanges) -> tuple[Transition, ...]:
     """Comparisons that became or ceased to be a difference, then those that changed otherwise."""
-    first = list(dict.fromkeys([*newly(groups), *gone(groups)]))
-    rest = [
-        transition
-        for transition in groups.transitions
-        if transition.before != transition.after and transition not in first
-    ]
-    return (*first, *rest)
+    first = dict.fromkeys([*newly(groups), *gone(groups)])
+    rest = (row for row in groups.transitions if row.before != row.after)
+    return tuple(first | dict.fromkeys(rest))
 
 
 def schema() -> dict[str, Any]:
     """The JSON Schema that every comparison satisfies."""
-    from transexplain.reports.report_formats import schema_of
-
     return schema_of(DriftSummary, "comparison", SCHEMA_VERSION)

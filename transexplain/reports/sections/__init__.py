@@ -15,7 +15,7 @@ SECTIONS = Registry(
         "evidence": "transexplain.reports.sections.measured_faithfulness:SECTION",
         "mixed": "transexplain.reports.sections.mixed_section:SECTION",
         "classes": "transexplain.reports.sections.class_views:SECTION",
-        "texts_by_length": "transexplain.reports.sections.texts_by_length:SECTION",
+        "texts_by_length": "transexplain.reports.sections.item_fates:LENGTHS",
         "scenarios": "transexplain.extras.filings.bias_scenarios:SECTION",
         "groups": "transexplain.reports.sections.group_section:SECTION",
         "impact": "transexplain.extras.filings.impact_by_category:SECTION",
@@ -24,6 +24,6 @@ SECTIONS = Registry(
         "unreadable": "transexplain.reports.sections.item_fates:UNREADABLE",
         "failures": "transexplain.reports.sections.item_fates:FAILURES",
         "about": "transexplain.reports.sections.audited_run:SECTION",
-        "manifest": "transexplain.reports.sections.manifest_section:SECTION",
+        "manifest": "transexplain.reports.sections.audited_run:MANIFEST",
     },
 )

@@ -1,4 +1,4 @@
-"""The audited model, data and method, and the assumptions and notes on a run."""
+"""The audited model, data and method, the assumptions and notes on a run, and its manifest."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,19 +12,18 @@ from transexplain.provenance.manifest import Manifest
 from transexplain.reports import phrasing
 from transexplain.reports.phrasing import nearness, sampled, short
 from transexplain.reports.redaction import (
-    RedactionRules,
     Redactor,
-    at_least,
     by,
     empty,
-    kept,
+    published,
     within,
 )
 from transexplain.reports.report_section import Section, SectionSource, of_run
+from transexplain.reports.sections.gallery_items import SHARE
 from transexplain.reports.sections.group_section import group_notes
 from transexplain.reports.sections.measured_faithfulness import ClassSensitivity
-from transexplain.reports.survey import SHARE
 from transexplain.store import run_totals
+from transexplain.types.device_time import DeviceTime
 from transexplain.types.label_sets import NO_LABEL, USUAL_THRESHOLD
 from transexplain.types.plans import (
     AT_POSITIONS,
@@ -320,10 +319,6 @@ def _pooling(run: AuditRun) -> Iterator[str]:
     )
 
 
-def _parameters(value: Mapping[str, Any], audited: Audited, _redactor: Redactor) -> Any:
-    return without_folders({"name": audited.method, "params": value})["params"]
-
-
 def _redacted_notes(value: tuple[str, ...], _summary: Any, redactor: Redactor) -> tuple[str, ...]:
     fewest = redactor.fewest
     return (
@@ -336,29 +331,22 @@ def _redacted_notes(value: tuple[str, ...], _summary: Any, redactor: Redactor) -
     )
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Audited: RedactionRules(
-        # without the folders of the machine that it was made on
-        fields={
-            "root": empty(""),
-            "model": by(short),
-            "dataset": by(short),
-            "parameters": _parameters,
-            **kept(
-                "run_id name state created finished plan_digest version model_digest dtype device "
-                "modality classes fingerprint method targets at unit long_text max_length "
-                "window stride long_text_join task head recogniser inputs_digest "
-                "manifest_digest"
-            ),
-        }
-    ),
-}
-
-
 SECTION = Section(
     template="about.html.j2",
     links=(("audited", "What was audited"), ("methods", "Methods")),
-    redaction=_RULES,
+    redaction={
+        Audited: published(  # without the folders of the machine that it was made on
+            "run_id name state created finished plan_digest version model_digest dtype device "
+            "modality classes fingerprint method targets at unit long_text max_length window "
+            "stride long_text_join task head recogniser inputs_digest manifest_digest",
+            root=empty(""),
+            model=by(short),
+            dataset=by(short),
+            parameters=lambda value, audited, _redactor: without_folders(
+                {"name": audited.method, "params": value}
+            )["params"],
+        ),
+    },
     of_summary={"audited": within, "notes": _redacted_notes},
     drawing=lambda _report: {"method_of": phrasing.method_of},
 )
@@ -402,22 +390,108 @@ def _collect(source: SectionSource) -> LabelReadings | None:
     return LabelReadings(readings=readings, omitted=len(labels) - len(readings))
 
 
-_READING_RULES: Mapping[type, RedactionRules] = {
-    LabelReadings: RedactionRules(fields={"readings": within, **kept("omitted")}),
-    LabelReading: RedactionRules(stands=at_least("items"), fields=kept("label class_name items")),
-}
-
-
-def _present(report: Any) -> bool:
-    record = report.sections.get("labels")
-    return record is not None and bool(record.readings)
-
-
 LABELS = Section(
     template="labels.html.j2",
     links=(),
-    redaction=_READING_RULES,
-    present=_present,
+    redaction={
+        LabelReadings: published("omitted", inside="readings"),
+        LabelReading: published("label class_name items", least="items"),
+    },
+    present=lambda report: bool(getattr(report.sections.get("labels"), "readings", ())),
     record=LabelReadings,
     collect=_collect,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HashedFile:
+    """One file that decided the numbers."""
+
+    part: str  #: model | dataset | lexicon | recogniser | explainer
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Provenance:
+    """The manifest in short: with what, on what and by whom the numbers were computed."""
+
+    software: tuple[tuple[str, str], ...]  #: (package, version)
+    machines: tuple[str, ...]  #: that computed, each once
+    attention: str  #: kernel; "": not recorded
+    git: str  #: commit of the caller's folder; "": none was recorded
+    seeds: tuple[tuple[str, int], ...]  #: (place in the plan, seed)
+    files: tuple[HashedFile, ...]
+    shards: int
+    attempts: int
+    workers: int
+    seconds: float  #: computing, over all shards
+    #: share of the devices' time, 0 to 1, in which they waited for the host; None: not recorded
+    waited: float | None = None
+    waits: tuple[tuple[str, float], ...] = ()  #: (stage of the host, share), the largest first
+
+
+def provenance_of(manifest: Manifest) -> Provenance:
+    """The summary of a manifest; the manifest itself is a file in the report's folder."""
+    inputs, execution = manifest.inputs, manifest.execution
+    environments = list(execution["computed"]) or [execution["planned"] or {}]
+    device = DeviceTime(seconds=(execution["device"] or {}).get("seconds", {}))
+    software = {
+        name: version for part in environments for name, version in part.get("software", {}).items()
+    }
+    planned = execution["planned"] or {}
+    git = planned.get("git") or {}
+    changed = " with uncommitted changes" if git.get("dirty") else ""
+    return Provenance(
+        software=tuple(sorted(software.items())),
+        machines=tuple(dict.fromkeys(_machine(part) for part in environments if part)),
+        attention=inputs["model"].get("attention") or "",
+        git=(f"{git['commit']}{changed}" if git.get("commit") else ""),
+        seeds=tuple(inputs["seeds"].items()),
+        files=tuple(_files(inputs)),
+        shards=len(execution["shards"]),
+        attempts=execution["attempts"],
+        workers=execution["workers"],
+        seconds=execution["seconds"],
+        waited=device.waited,
+        waits=tuple(device.stages.items()),
+    )
+
+
+def _files(inputs: Mapping[str, Any]) -> Iterator[HashedFile]:
+    recogniser = inputs["plan"].get("recogniser")
+    files = {
+        "model": inputs["model"].get("files", ()),
+        "dataset": inputs["dataset"].get("files", ()),
+        "lexicon": inputs["lexicons"],
+        "recogniser": [{**recogniser, "sha256": recogniser["digest"]}] if recogniser else (),
+        "explainer": inputs.get("explainers", ()),
+    }
+    for part, of_part in files.items():
+        for file in of_part:
+            name = file["path" if part == "model" else "name"]
+            yield HashedFile(part=part, name=name, sha256=file["sha256"] or "no files")
+
+
+def _machine(environment: Mapping[str, Any]) -> str:
+    hardware = environment.get("hardware", {})
+    devices = hardware.get("gpus") or [hardware.get("cpu") or "unknown processor"]
+    shown = ", ".join(dict.fromkeys(map(str, devices)))
+    cores = hardware.get("cores")
+    steps = ", ".join(environment.get("steps", ()))
+    return f"{shown}{f', {cores} cores' if cores else ''}{f' (steps: {steps})' if steps else ''}"
+
+
+MANIFEST = Section(
+    template="manifest.html.j2",
+    links=(("manifest", "Manifest"),),
+    redaction={
+        Provenance: published(
+            "software machines attention git seeds shards attempts workers seconds waited waits",
+            inside="files",
+        ),
+        HashedFile: published("part name sha256"),
+    },
+    of_summary={"provenance": within},
+    present=lambda report: report.provenance is not None,
 )

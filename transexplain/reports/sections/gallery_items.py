@@ -1,8 +1,9 @@
 """Examples: single items with their explanations."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from markupsafe import Markup
@@ -14,14 +15,21 @@ from transexplain.files.paths import any_path
 from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.heatmap import Grid, data_uri, grid_of, muted, overlay, resized, tile
-from transexplain.reports.redaction import RedactionRules, Redactor, empty, keep, kept, within
+from transexplain.reports.redaction import (
+    Redactor,
+    empty,
+    published,
+    within,
+)
 from transexplain.reports.report_section import Section
-from transexplain.reports.survey import Reason
-from transexplain.store import results, runs
+from transexplain.store import noteworthy, results, runs
 from transexplain.store.database import Database
 from transexplain.types.graphs import TEXT, GraphShape, nodes_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention, PatchGrid
+from transexplain.types.relevance_sums import bin_of, outer_edge
 from transexplain.types.words import UNKNOWN, Span, largest, size_of, spans_of
+
+Reason = Literal["wrong", "strong", "first"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,34 +80,23 @@ _SMALLEST, _LARGEST = 160, 256  # pixels of the longer side
 _ALPHA = 0.15
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """One explanation as pictures, each a `data:` address."""
+def show(item: GalleryItem, root: str, scale: float) -> dict[str, Any]:
+    """Open the picture of `item` and draw its explanations, each as a `data:` address.
 
-    shared: str  #: on the scale that all examples share
-    own: str  #: on its own scale
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One gallery item as pictures."""
-
-    original: str | None
-    missing: str  #: why there is no original; heatmaps then stand alone
-    drawn: tuple[Drawn, ...]
-
-
-def show(item: GalleryItem, root: str, scale: float) -> Shown:
-    """Open the picture of `item` and draw its explanations."""
+    Returns the `original`, or why it is `missing` and heatmaps stand alone; and as `drawn` of each
+    explanation that on the `shared` scale of all examples and that on its `own`.
+    """
+    original, missing, ground = "", "", None
     try:
-        image = opened(item.source, root)
+        image = resized(opened(item.source, root), smallest=_SMALLEST, largest=_LARGEST)
+        original, ground = data_uri(image), muted(image)
     except ItemError as error:
-        drawn = tuple(_alone(explanation, scale) for explanation in item.explanations)
-        return Shown(None, str(error), drawn)
-    image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
-    ground = muted(image)
-    drawn = tuple(_over(ground, explanation, scale) for explanation in item.explanations)
-    return Shown(data_uri(image), "", drawn)
+        missing = str(error)
+    drawn = [
+        {"shared": _heatmap(ground, explanation, scale), "own": _heatmap(ground, explanation, None)}
+        for explanation in item.explanations
+    ]
+    return {"original": original, "missing": missing, "drawn": drawn}
 
 
 def opened(source: str | None, root: str) -> Image.Image:
@@ -111,17 +108,43 @@ def opened(source: str | None, root: str) -> Image.Image:
     return open_picture(any_path(root), source)
 
 
-def _over(image: Image.Image, explanation: Explanation, scale: float) -> Drawn:
+def _heatmap(ground: Image.Image | None, explanation: Explanation, scale: float | None) -> str:
     grid, box = np.asarray(explanation.grid or ((0.0,),)), explanation.box or (0.0, 0.0, 1.0, 1.0)
-    return Drawn(
-        shared=data_uri(overlay(image, grid, alpha=_ALPHA, scale=scale, box=box)),
-        own=data_uri(overlay(image, grid, alpha=_ALPHA, box=box)),
-    )
+    if ground is None:
+        return data_uri(tile(grid, scale=scale))
+    return data_uri(overlay(ground, grid, alpha=_ALPHA, scale=scale, box=box))
 
 
-def _alone(explanation: Explanation, scale: float) -> Drawn:
-    grid = np.asarray(explanation.grid or ((0.0,),))
-    return Drawn(shared=data_uri(tile(grid, scale=scale)), own=data_uri(tile(grid)))
+SHARE = 0.9  #: of all explanations that the gallery's shared colour scale does not saturate
+
+
+def scale_of(db: Database, run_id: str, count: int) -> float:
+    """The size that `SHARE` of a run's `count` explanations do not exceed, to 1 %."""
+    below = max(1, math.ceil(SHARE * count - 1e-9))
+    ends = noteworthy.sizes_at(db, run_id, count - below + 1)
+    if ends is None or not (place := bin_of(ends[0])):
+        return 0.0
+    return min(ends[1], outer_edge(place))  # the largest bounds it
+
+
+def choose(db: Database, run_id: str, size: int) -> dict[str, Reason]:
+    """Item id -> why it is shown: a third each wrong, strong and first; gaps are filled.
+
+    The same run always gives the same choice.
+    """
+    lists: dict[Reason, list[str]] = {
+        "wrong": noteworthy.wrong(db, run_id, size),
+        "strong": noteworthy.strongest(db, run_id, size),
+        "first": noteworthy.first(db, run_id, size),
+    }
+    chosen: dict[str, Reason] = {}
+    for places in (-(-size // 3), size):  # a third each, then whatever is left
+        for reason, ids in lists.items():
+            fresh = [key for key in ids if key not in chosen]
+            taken = sum(1 for other in chosen.values() if other == reason)
+            for item_id in fresh[: max(0, min(places - taken, size - len(chosen)))]:
+                chosen[item_id] = reason
+    return chosen
 
 
 EXPLANATIONS = 3  #: shown of one item
@@ -131,7 +154,6 @@ CHARACTERS = 4_000  #: shown of one text
 def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: float) -> Gallery:
     """Read the chosen items and what explains them, which share a colour scale up to `scale`."""
     plan = runs.get(db, run_id).plan
-    graphs = plan.dataset.modality == "nodes"
     explained: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
     names: dict[str, list[str]] = {}  # of the nodes of graphs
@@ -141,7 +163,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
             more[attribution.item_id] = more.get(attribution.item_id, 0) + 1
             continue
         kept.append(attribution)
-        if graphs:
+        if plan.dataset.modality == "nodes":
             names[attribution.item_id] = nodes_of(attribution)[0]
     outcomes, mentions = outcomes_of(db, run_id, chosen), _mentions(db, run_id, chosen)
     shown = sorted(chosen.items(), key=lambda entry: list(_REASONS).index(entry[1]))
@@ -283,11 +305,6 @@ def _places(item: GalleryItem) -> dict[int, int]:
     return {start: number for number, start in enumerate(starts)}
 
 
-def _blocks(value: str | None, item: GalleryItem, _redactor: Redactor) -> str | None:
-    """A block for each word, because even the lengths of words would reveal something."""
-    return None if value is None else " ".join(UNKNOWN for _ in _places(item))
-
-
 def _over_blocks(
     value: tuple[Explanation, ...], item: GalleryItem, redactor: Redactor
 ) -> tuple[Explanation, ...]:
@@ -305,38 +322,6 @@ def _over_blocks(
     )
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Gallery: RedactionRules(fields={"items": _examples, "scale": keep}),
-    GalleryItem: RedactionRules(
-        fields={
-            "item_id": empty(""),
-            "text": _blocks,
-            "hidden": empty(0),
-            **dict.fromkeys(("unread_from", "second_at"), empty(None)),
-            "source": empty(None),
-            "shape": empty(None),
-            "about": empty(""),
-            **dict.fromkeys(("groups", "mentions"), empty(())),
-            "explanations": _over_blocks,
-            **kept("reason label predicted truncated more"),
-        }
-    ),
-    Explanation: RedactionRules(
-        fields={
-            "words": within,
-            "nodes": empty(()),
-            **kept("target class_name logit largest grid box"),
-        }
-    ),
-    # `_over_blocks` puts them over blocks
-    Span: RedactionRules(fields=kept("start end relevance")),
-    # `shape` is emptied
-    GraphShape: RedactionRules(fields=kept("names places edges")),
-    # `mentions` is emptied
-    MentionMark: RedactionRules(fields=kept("start end entity groups")),
-}
-
-
 def _text_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
     return marked_html(
         item.text or "",
@@ -346,12 +331,6 @@ def _text_of(item: GalleryItem, explanation: Explanation, scale: float) -> Marku
         mentions=item.mentions,
         second_at=item.second_at,
     )
-
-
-def _picture_of(item: GalleryItem, root: str, scale: float) -> Shown | None:
-    if not any(explanation.grid for explanation in item.explanations):
-        return None
-    return show(item, root, scale)
 
 
 def _graph_of(item: GalleryItem, explanation: Explanation, scale: float) -> Markup:
@@ -372,14 +351,46 @@ def _drawing(report: Any) -> Mapping[str, Any]:
         "gallery": [(title, items) for title, items in parts if items],
         "text_of": lambda item, explanation: _text_of(item, explanation, gallery.scale),
         "graph_of": lambda item, explanation: _graph_of(item, explanation, gallery.scale),
-        "picture_of": lambda item: _picture_of(item, root, gallery.scale),
+        "picture_of": lambda item: (
+            show(item, root, gallery.scale) if any(e.grid for e in item.explanations) else None
+        ),
     }
 
 
 SECTION = Section(
     template="examples.html.j2",
     links=(("examples", "Examples"),),
-    redaction=_RULES,
+    redaction={
+        Gallery: published("scale", items=_examples),
+        GalleryItem: published(
+            "reason label predicted truncated more",
+            item_id=empty(""),
+            # a block for each word, because even the lengths of words would reveal something
+            text=lambda value, item, _redactor: (
+                None if value is None else " ".join(UNKNOWN for _ in _places(item))
+            ),
+            hidden=empty(0),
+            unread_from=empty(None),
+            second_at=empty(None),
+            source=empty(None),
+            shape=empty(None),
+            about=empty(""),
+            groups=empty(()),
+            mentions=empty(()),
+            explanations=_over_blocks,
+        ),
+        Explanation: published(
+            "target class_name logit largest grid box",
+            inside="words",
+            nodes=empty(()),
+        ),
+        # `_over_blocks` puts them over blocks
+        Span: published("start end relevance"),
+        # `shape` is emptied
+        GraphShape: published("names places edges"),
+        # `mentions` is emptied
+        MentionMark: published("start end entity groups"),
+    },
     of_summary={"gallery": within},
     present=lambda report: bool(report.gallery.items),
     drawing=_drawing,

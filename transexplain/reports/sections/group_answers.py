@@ -1,9 +1,9 @@
 """The model's predictions where a group is mentioned, and the verdict on each group."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.answers import MOST, Answer, answers_of
@@ -33,25 +33,25 @@ from transexplain.analysis.groups.mention_coverage import (
     candidate_table,
     uncovered,
 )
+from transexplain.analysis.groups.outcome_totals import OutcomeTotals
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeMean, OutcomeSide, outcome_table
-from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
+from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
-from transexplain.reports.phrasing import named
-from transexplain.reports.proxies import proxies_of, with_proxies
+from transexplain.reports.phrasing import named, signed
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
-    at_least,
     by,
     empty,
-    inside,
-    kept,
-    within,
+    published,
 )
 from transexplain.reports.report_section import Statement, StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
+from transexplain.store import run_totals
 from transexplain.store.database import Database
+from transexplain.store.readers import iter_attributions
 from transexplain.types.findings import GroupStatistic, Practical
+from transexplain.types.items import Attribution, PatchGrid
 from transexplain.types.plans import AT_POSITIONS, AuditPlan, AuditRun, Modality
 
 #: how answers were changed, by what is explained
@@ -80,29 +80,36 @@ def group_answers(
     references = references_of(plan.reference, names)
     answers, limits = _answers(plan, total), plan.matters
     _check(total, len(answers))
-    classes, checked = plan.model.classes, total.checked
+    checked, kind = total.checked, _CHANGED[plan.model.modality]
+    compared = answers, plan.model.classes, references, limits
+    whole = [name for name in names if is_whole(plan, name)]
     outcomes = with_measures(
-        outcome_table(
-            total.outcomes,
-            answers,
-            classes,
-            references,
-            limits,
-            favourable=plan.favourable,
-            whole=[name for name in names if is_whole(plan, name)],
-        )
+        outcome_table(total.outcomes, *compared, favourable=plan.favourable, whole=whole)
     )
-    swaps = _counterfactuals(plan, checked, answers, references)
+    swaps = with_measures(  # decided together
+        [
+            *counterfactual_table(checked.observations, *compared, complete=plan.complete),
+            *region_table(checked.regions, *compared, kind),
+        ]
+    )
     candidates = candidate_table(checked.candidates, plan.check, answers)
     evidence = VerdictEvidence(
         counterfactuals=swaps,
         outcomes=outcomes,
         relevance=rows,
-        found={match.group: _found(match) for match in matching},
+        found={
+            match.group: MatchingLimits(
+                mentions=match.mentions,
+                left_out=match.dropped,
+                most=match.most,
+                most_share=match.most_share,
+            )
+            for match in matching
+        },
         unlisted=uncovered(candidates, references, limits),
         no_swaps="" if swaps else _why_no_swaps(plan),
         no_rates=_why_no_rates(plan, outcomes),
-        kind=_CHANGED[plan.model.modality],
+        kind=kind,
         names={group.name: len(group.terms) for group in plan.groups},
         templates=bool(checked.observations) and all(row.template for row in checked.observations),
         is_number=bool(answers) and all(answer.is_number for answer in answers),
@@ -118,23 +125,6 @@ def group_answers(
     }
 
 
-def _counterfactuals(
-    plan: AuditPlan,
-    checked: ControlResults,
-    answers: Sequence[Answer],
-    references: Mapping[str, Reference],
-) -> list[Counterfactual]:
-    """The comparisons by swapped mentions, hidden regions and substructures, decided together."""
-    compared = answers, plan.model.classes, references, plan.matters
-    kind = _CHANGED[plan.model.modality]
-    return with_measures(
-        [
-            *counterfactual_table(checked.observations, *compared, complete=plan.complete),
-            *region_table(checked.regions, *compared, kind),
-        ]
-    )
-
-
 def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
     """The answers of the plan; where it names none, those of the classes predicted most."""
     if planned := _named(plan):
@@ -143,12 +133,14 @@ def _answers(plan: AuditPlan, total: ShardAggregate) -> tuple[Answer, ...]:
     for (_, predicted), count in total.predictions.items():
         counts[predicted] += count
     classes = plan.model.classes
-    usual = [name for name, _ in counts.most_common(MOST) if name in classes]
-    places = [classes.index(name) for name in usual]
-    every = range(len(classes))
     return tuple(
-        Answer(name=name, plus=(place,), minus=tuple(index for index in every if index != place))
-        for name, place in zip(usual, places, strict=True)
+        Answer(
+            name=name,
+            plus=(classes.index(name),),
+            minus=tuple(i for i in range(len(classes)) if i != classes.index(name)),
+        )
+        for name, _ in counts.most_common(MOST)
+        if name in classes
     )
 
 
@@ -179,15 +171,6 @@ def _why_no_rates(plan: AuditPlan, outcomes: Sequence[Outcome]) -> str:
         "no item has an answer to compare with"
         if plan.model.head == "span" and not outcomes
         else ""
-    )
-
-
-def _found(matching: GroupMatching) -> MatchingLimits:
-    return MatchingLimits(
-        mentions=matching.mentions,
-        left_out=matching.dropped,
-        most=matching.most,
-        most_share=matching.most_share,
     )
 
 
@@ -224,6 +207,184 @@ def _why_no_regions(plan: AuditPlan) -> str:
         f"no {regions} of both sides were drawn that the model sees and that leave some of the "
         f"{items}"
     )
+
+
+_ITEMS = 1_000  #: read of either side
+_FEWEST = 5  #: items that a word stands in
+_SHOWN = 8
+#: what a word has to add to be named in a sentence: in the unit, and as a share of the first's
+_LEAST, _BESIDE = 0.005, 0.1
+_APART = 0.02  #: of the shares of items that hold a word that is named in a sentence
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proxy:
+    """One word that is more frequent, or adds more, where a group is mentioned."""
+
+    word: str
+    items: int  #: that hold it, of those that were read
+    own: float  #: share of the group's items that hold it
+    other: float  #: share of the reference's
+    difference: float  #: of what it adds to the answer, per item of either side, in the unit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StratumWeight:
+    """One stratum, and how much of either side lies in it."""
+
+    stratum: str
+    own: float  #: share of the group's items
+    other: float  #: share of the reference's
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proxies:
+    """By what the items of a group and of its reference differ most."""
+
+    group: str
+    reference: str
+    prediction: str
+    items: int  #: of the group that were read
+    other_items: int
+    words: tuple[Proxy, ...]  #: by what they add to the difference, the most first
+    strata: tuple[StratumWeight, ...]  #: by the gap of their shares
+
+
+def proxies_of(
+    db: Database,
+    run: AuditRun,
+    verdicts: Iterable[GroupVerdict],
+    references: dict[str, Reference],
+    totals: OutcomeTotals,
+) -> list[Proxies]:
+    """One record per group whose outcomes differ, where texts were stored and explained.
+
+    The difference of the mean relevance between two sets of items is the sum over words of what
+    each adds to an item of one set more than to one of the other: that is what words are ranked
+    by. Words of the lexicon are left out. It says what occurs together with a group, not why.
+    """
+    plan = run.plan
+    if plan.model.modality != "text" or (plan.privacy and plan.privacy.store_text != "full"):
+        return []
+    return [
+        _of_group(db, run, verdict, references[verdict.group], totals)
+        for verdict in verdicts
+        if verdict.outcome == "differ"
+    ]
+
+
+def with_proxies(verdict: GroupVerdict, candidates: Sequence[Proxies]) -> tuple[str, ...]:
+    """The notes of a verdict, with the words that occur together with its group."""
+    for proxies in candidates:
+        least = max(_LEAST, _BESIDE * abs(proxies.words[0].difference)) if proxies.words else 0.0
+        apart = [word for word in proxies.words if abs(word.own - word.other) >= _APART]
+        if proxies.group == verdict.group and (
+            named := [word for word in apart[:2] if abs(word.difference) >= least]
+        ):
+            words = ", ".join(
+                f"{word.word} ({100 * word.own:.0f} % against {100 * word.other:.0f} % of items, "
+                f"{signed(word.difference, 2)} logit)"
+                for word in named
+            )
+            return (*verdict.notes, f"what differs most between their items: {words}")
+    return verdict.notes
+
+
+def _of_group(
+    db: Database,
+    run: AuditRun,
+    group_verdict: GroupVerdict,
+    reference: Reference,
+    totals: OutcomeTotals,
+) -> Proxies:
+    others = set(reference.groups) - {group_verdict.group}
+    mine = run_totals.items_of(db, run.id, [group_verdict.group], _ITEMS)
+    theirs = run_totals.items_of(db, run.id, sorted(others), _ITEMS)
+    both = set(mine) & set(theirs)
+    prediction = group_verdict.rates.prediction if group_verdict.rates else ""
+    sides = [
+        _WordSums(db, run, [i for i in ids if i not in both], prediction) for ids in (mine, theirs)
+    ]
+    words = _ranked(
+        sides[0],
+        sides[1],
+        {word for g in run.plan.groups for term in g.terms for word in term.lower().split()},
+        1.0 if group_verdict.rates is None or group_verdict.rates.difference > 0 else -1.0,
+    )
+    return Proxies(
+        group=group_verdict.group,
+        reference=group_verdict.reference,
+        prediction=prediction,
+        items=sides[0].items,
+        other_items=sides[1].items,
+        words=tuple(words[:_SHOWN]),
+        strata=tuple(_strata(totals, group_verdict.group, others)[:_SHOWN]),
+    )
+
+
+class _WordSums:
+    """The sums that words add to the answer in some items."""
+
+    def __init__(self, db: Database, run: AuditRun, ids: Sequence[str], answer: str) -> None:
+        self.items = 0
+        self.documents: Counter[str] = Counter()
+        self.added: defaultdict[str, float] = defaultdict(float)
+        target = run.plan.targets[0]
+        for attribution in iter_attributions(db, run.id, item_ids=ids, target=target):
+            sign = _sign(attribution, answer, len(run.plan.model.classes))
+            if sign and not isinstance(attribution.features, PatchGrid):
+                self.items += 1
+                seen: set[str] = set()
+                for word in attribution.words():
+                    text = word.text.lower()
+                    self.added[text] += sign * word.relevance
+                    seen.add(text)
+                self.documents.update(seen)
+
+
+def _sign(attribution: Attribution, answer: str, classes: int) -> int:
+    """1 where the answer itself is explained, -1 where it is the other of two classes, else 0."""
+    if attribution.target.startswith("contrast") or attribution.class_name == answer:
+        return 1
+    return -1 if classes == 2 else 0
+
+
+def _ranked(mine: _WordSums, theirs: _WordSums, without: set[str], sign: float) -> list[Proxy]:
+    """Words that go the way of the difference of rates, those that add most to it first."""
+    if not mine.items or not theirs.items:
+        return []
+    words = [
+        Proxy(
+            word=word,
+            items=mine.documents[word] + theirs.documents[word],
+            own=mine.documents[word] / mine.items,
+            other=theirs.documents[word] / theirs.items,
+            difference=mine.added[word] / mine.items - theirs.added[word] / theirs.items,
+        )
+        for word in sorted({*mine.documents, *theirs.documents} - without)
+        if any(letter.isalnum() for letter in word)
+    ]
+    kept = [proxy for proxy in words if proxy.items >= _FEWEST and sign * proxy.difference > 0]
+    return sorted(kept, key=lambda proxy: -sign * proxy.difference)
+
+
+def _strata(totals: OutcomeTotals, group: str, others: set[str]) -> list[StratumWeight]:
+    mine: Counter[str] = Counter()
+    other: Counter[str] = Counter()
+    for key, tally in totals:
+        if key.slice and group in key.groups:
+            mine[key.slice] += tally.items
+        elif key.slice and others.intersection(key.groups):
+            other[key.slice] += tally.items
+    if not mine or not other:
+        return []
+    parts = [
+        StratumWeight(
+            stratum=name, own=mine[name] / mine.total(), other=other[name] / other.total()
+        )
+        for name in sorted({*mine, *other})
+    ]
+    return sorted(parts, key=lambda part: -abs(part.own - part.other))
 
 
 _FEW = "the numbers behind it rest on too few items to be shown"
@@ -276,10 +437,6 @@ def _rate(value: ItemRate | None, _side: OutcomeSide, redactor: Redactor) -> Ite
     return rate if rate is not None and _large(rate, redactor.fewest) else None
 
 
-def _calibration(value: float | None, side: OutcomeSide, redactor: Redactor) -> float | None:
-    return value if _rate(side.labelled, side, redactor) else None
-
-
 def _compared_rates(outcome: Outcome, fewest: int) -> bool:
     """Return whether both rates that are compared are of enough items, counted or not."""
     rates = (outcome.own.selected, outcome.other.selected)
@@ -292,69 +449,53 @@ def _large(rate: ItemRate, fewest: int) -> bool:
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Practical: RedactionRules(fields=kept("logit probability changed spread rates impact_ratio")),
-    GroupVerdict: RedactionRules(
-        fields={
-            **inside("rates counterfactual"),
-            "mention_reasons": _mention_reasons,
-            "outcome_reasons": _outcome_reasons,
-            "mention_advice": empty(""),
-            "outcome_advice": empty(""),
-            "notes": empty(()),
-            "missing": by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
-            **kept("group reference mention outcome state"),
-        }
+    Practical: published("logit probability changed spread rates impact_ratio"),
+    GroupVerdict: published(
+        "group reference mention outcome state",
+        inside="rates counterfactual",
+        mention_reasons=_mention_reasons,
+        outcome_reasons=_outcome_reasons,
+        mention_advice=empty(""),
+        outcome_advice=empty(""),
+        notes=empty(()),
+        missing=by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
     ),
-    Counterfactual: RedactionRules(
-        stands=at_least("documents"),
-        fields={
-            "examples": empty(()),
-            "measures": within,
-            **kept(
-                "kind group reference prediction stratum documents clusters entities "
-                "other_entities effect probability changed_across changed_within shift noise "
-                "per_position"
-            ),
-        },
+    Counterfactual: published(
+        "kind group reference prediction stratum documents clusters entities other_entities "
+        "effect probability changed_across changed_within shift noise per_position",
+        inside="measures",
+        least="documents",
+        examples=empty(()),
     ),
-    Candidate: RedactionRules(
-        stands=at_least("texts"),
-        fields={
-            "effects": within,
-            **kept("word group reference entity texts association association_interval line"),
-        },
+    Candidate: published(
+        "word group reference entity texts association association_interval line",
+        inside="effects",
+        least="texts",
     ),
-    CandidateEffect: RedactionRules(
-        fields=kept("prediction effect interval probability probability_interval")
-    ),
-    Outcome: RedactionRules(
+    CandidateEffect: published("prediction effect interval probability probability_interval"),
+    Outcome: published(
+        "group reference prediction stratum difference impact_ratio favourable counted whole",
+        inside="own other",
         stands=_compared_rates,
-        fields={
-            **inside("own other"),
-            "measures": _shown_measures,
-            **kept(
-                "group reference prediction stratum difference impact_ratio favourable counted "
-                "whole"
-            ),
-        },
+        measures=_shown_measures,
     ),
-    Measure: RedactionRules(
-        fields={
-            "precision": empty(None),
-            **kept("name value interval level low high state p doubtful"),
-        }
+    Measure: published(
+        "name value interval level low high state p doubtful",
+        precision=empty(None),
     ),
-    OutcomeSide: RedactionRules(
-        fields={
-            **inside("selected probability"),
-            "calibration": _calibration,
-            **dict.fromkeys(
-                ("labelled", "error", "true_positive", "false_positive", "precision"), _rate
-            ),
-        }
+    OutcomeSide: published(
+        inside="selected probability",
+        calibration=lambda value, side, redactor: (
+            value if _rate(side.labelled, side, redactor) else None
+        ),
+        labelled=_rate,
+        error=_rate,
+        true_positive=_rate,
+        false_positive=_rate,
+        precision=_rate,
     ),
-    ItemRate: RedactionRules(fields=kept("count total interval")),
-    OutcomeMean: RedactionRules(fields=kept("value interval")),
+    ItemRate: published("count total interval"),
+    OutcomeMean: published("value interval"),
 }
 
 
@@ -416,13 +557,12 @@ OUTCOME: Mapping[Outcomes, str] = {
 
 def by_state(verdicts: Sequence[GroupVerdict]) -> dict[VerdictState, list[GroupVerdict]]:
     """State -> groups, those with the largest measure first."""
+
+    def size(verdict: GroupVerdict) -> float:
+        rows = (verdict.counterfactual, verdict.rates)
+        sizes = (measure.size for row in rows if row is not None for measure in row.measures)
+        return -max(sizes, default=0.0)
+
     return {
-        state: sorted((row for row in verdicts if row.state == state), key=_size)
-        for state in _KINDS
+        state: sorted((row for row in verdicts if row.state == state), key=size) for state in _KINDS
     }
-
-
-def _size(verdict: GroupVerdict) -> float:
-    rows = (verdict.counterfactual, verdict.rates)
-    sizes = [measure.size for row in rows if row is not None for measure in row.measures]
-    return -max(sizes, default=0.0)

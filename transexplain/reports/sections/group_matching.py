@@ -11,7 +11,12 @@ from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.matching_sheet import MatchPrecision
 from transexplain.analysis.groups.mention_coverage import spelling_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports.redaction import RedactionRules, Redactor, Rule, at_least, kept, within
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    Rule,
+    published,
+)
 from transexplain.types.plans import AuditPlan
 
 
@@ -76,7 +81,11 @@ def matching_of(
     mentions, items = _counted(plan, totals)
     checked = {precision.group: precision for precision in precisions}
     terms = {group.name: len(set(group.terms)) for group in plan.groups}
-    left = {dropped_of_group.group: dropped_of_group.count for dropped_of_group in dropped}
+    left = {group.group: group.count for group in dropped}
+    most = {
+        name: min(mentions[name].items(), key=lambda entry: (-entry[1], entry[0]), default=("", 0))
+        for name in (*terms, *mentions)
+    }
     return tuple(
         GroupMatching(
             group=name,
@@ -89,7 +98,8 @@ def matching_of(
             precision=checked.get(name),
             spellings=spelling_table(total.spellings, name, _ENTITIES, _SHOWN),
             unpaired=total.checked.unpaired.get(name, 0),
-            **_most(mentions[name]),
+            most=most[name][0],
+            most_share=most[name][1] / max(1, mentions[name].total()),
         )
         for name in dict.fromkeys((*terms, *mentions))
     )
@@ -143,13 +153,6 @@ def _explanations(target: str, classes: int) -> int:
     return max(classes, 1) if kind == "all" else 1
 
 
-def _most(mentions: Counter[str]) -> dict[str, Any]:
-    if not mentions:
-        return {"most": "", "most_share": 0.0}
-    entity, count = min(mentions.items(), key=lambda entry: (-entry[1], entry[0]))
-    return {"most": entity, "most_share": count / mentions.total()}
-
-
 _SHOWN = 5  #: entities of a group that were left out, and spellings of an entity
 _ENTITIES = 50  #: of a group, with their spellings
 
@@ -165,17 +168,17 @@ def dropped_by_group(counts: Mapping[tuple[str, str], int]) -> tuple[Dropped, ..
     )
 
 
-def _entities(
+def _often(
     value: tuple[tuple[str, int], ...], _dropped: Dropped, redactor: Redactor
 ) -> tuple[tuple[str, int], ...]:
-    return tuple(each for each in value if each[1] >= redactor.fewest)
+    return tuple((name, count) for name, count in value if count >= redactor.fewest)
 
 
 def _spellings(
-    value: Mapping[str, Mapping[str, int]], _one: GroupMatching, redactor: Redactor
+    value: Mapping[str, Mapping[str, int]], matching: GroupMatching, redactor: Redactor
 ) -> dict[str, dict[str, int]]:
     often = {
-        entity: {spelling: n for spelling, n in some.items() if n >= redactor.fewest}
+        entity: {name: count for name, count in some.items() if count >= redactor.fewest}
         for entity, some in value.items()
     }
     return {entity: some for entity, some in often.items() if some}
@@ -192,19 +195,15 @@ def _if_much(instead: Any) -> Rule:
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Dropped: RedactionRules(
-        stands=at_least("count"), fields={"entities": _entities, **kept("group count")}
-    ),
-    RareGroup: RedactionRules(stands=at_least("items"), fields=kept("group mentions items share")),
-    GroupMatching: RedactionRules(
+    Dropped: published("group count", least="count", entities=_often),
+    RareGroup: published("group mentions items share", least="items"),
+    GroupMatching: published(
+        "group terms entities mentions items dropped left_out unpaired",
+        inside="precision",
         stands=lambda matching, fewest: not 0 < matching.items < fewest,
-        fields={
-            "most": _if_much(""),
-            "most_share": _if_much(0.0),
-            "precision": within,
-            "spellings": _spellings,
-            **kept("group terms entities mentions items dropped left_out unpaired"),
-        },
+        most=_if_much(""),
+        most_share=_if_much(0.0),
+        spellings=_spellings,
     ),
-    MatchPrecision: RedactionRules(fields=kept("group checked correct precision interval")),
+    MatchPrecision: published("group checked correct precision interval"),
 }

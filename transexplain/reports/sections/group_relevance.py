@@ -1,6 +1,6 @@
 """The relevance of a group's mentions for a class: the group table, its splits and its rankings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,16 +28,11 @@ from transexplain.analysis.groups.shard_aggregate import GapTotals, ShardAggrega
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_tables import titled
-from transexplain.reports.evaluation.evaluation_text import probability
-from transexplain.reports.phrasing import class_phrase, named, number, percent
+from transexplain.reports.phrasing import class_phrase, named, number, percent, probability
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
-    at_least,
-    inside,
-    keep,
-    kept,
-    within,
+    published,
 )
 from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
@@ -56,18 +51,6 @@ def ablation_sentence(ablations: Ablations) -> str:
         f"Taking the mention out changed the prediction of {ablations.changed:,} of "
         f"{ablations.items:,} sampled items ({share})."
     )
-
-
-def _shown(
-    rows: Sequence[GroupStatistic], randomised: Randomised
-) -> list[tuple[RandomisedRow, Shown]]:
-    """Every comparison with a *difference*, and how much of it randomised models show."""
-    flagged = {(row.group, row.target, row.class_name): row for row in rows if row.flagged}
-    return [
-        (control, control.shown(row.difference or 0.0))
-        for control in randomised.rows
-        if (row := flagged.get((control.group, control.target, control.class_name))) is not None
-    ]
 
 
 def part(row: RandomisedRow) -> str:
@@ -116,13 +99,12 @@ def randomised_sentence(rows: Sequence[GroupStatistic], randomised: Randomised) 
 def _survivors(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
     if not any(row.flagged for row in rows):
         return "The table has no difference that it could explain away."
-    shown = _shown(rows, randomised)
-    names: dict[Shown, list[str]] = {
-        kind: list(
-            dict.fromkeys(control.group for control, part_shown in shown if part_shown == kind)
-        )
-        for kind in ("material", "small", "unknown")
-    }
+    flagged = {key_of(row): row for row in rows if row.flagged}
+    names: dict[Shown, list[str]] = {"material": [], "small": [], "unknown": []}
+    for control in randomised.rows:
+        if (row := flagged.get(key_of(control))) is not None:
+            of_kind = names[control.shown(row.difference or 0.0)]
+            of_kind += [control.group] if control.group not in of_kind else []
     sentences = []
     if names["material"]:
         sentences.append(
@@ -161,31 +143,20 @@ def planted_sentence(controls: tuple[Planted, ...]) -> str:
 
 
 CONTROL_RULES: Mapping[type, RedactionRules] = {
-    Ablations: RedactionRules(
-        stands=at_least("items"), fields={"rows": within, **kept("items changed")}
+    Ablations: published("items changed", inside="rows", least="items"),
+    AblationStatistic: published(
+        "group target class_name items entities changed rate interval change change_interval "
+        "correlation",
+        least="items",
     ),
-    AblationStatistic: RedactionRules(
-        stands=at_least("items"),
-        fields=kept(
-            "group target class_name items entities changed rate interval change change_interval "
-            "correlation"
-        ),
+    Randomised: published("items failed differences randomised_differences draws", inside="rows"),
+    RandomisedRow: published(
+        "group target class_name entities ratio ratio_interval",
+        inside="real randomised",
     ),
-    Randomised: RedactionRules(
-        fields={
-            "rows": within,
-            **kept("items failed differences randomised_differences draws"),
-        }
-    ),
-    RandomisedRow: RedactionRules(
-        fields={
-            **inside("real randomised"),
-            **kept("group target class_name entities ratio ratio_interval"),
-        }
-    ),
-    Measured: RedactionRules(fields=kept("difference interval share share_interval verdict")),
-    Placebo: RedactionRules(fields=kept("lexicons comparisons below differences")),
-    Planted: RedactionRules(fields=kept("difference lexicons found wrong share interval")),
+    Measured: published("difference interval share share_interval verdict"),
+    Placebo: published("lexicons comparisons below differences"),
+    Planted: published("difference lexicons found wrong share interval"),
 }
 
 
@@ -233,18 +204,10 @@ def shown_rankings(
     return tuple(ranking for ranking in redactor.within(value) if ranking.entities)
 
 
-def _omitted_entities(value: int, ranking: EntityRanking, redactor: Redactor) -> int:
-    return value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
-
-
 def _parts(
     value: tuple[TablePart, ...], _split: Split, redactor: Redactor
 ) -> tuple[TablePart, ...]:
     return tuple(part for part in redactor.within(value) if part.rows)
-
-
-def _omitted_parts(value: int, split: Split, redactor: Redactor) -> int:
-    return value + len(split.parts) - len(_parts(split.parts, split, redactor))
 
 
 def _reversals(
@@ -260,38 +223,37 @@ def _reversals(
 
 
 RULES: Mapping[type, RedactionRules] = {
-    GroupStatistic: RedactionRules(
-        stands=at_least("documents"),
-        fields={
-            **inside("robustness quantiles background"),
-            **kept(
-                "group target class_name mentions documents entities mean entity_mean positive "
-                "interval reference difference difference_interval interval_by p adjusted_p "
-                "detectable verdict reason note rank"
-            ),
-        },
+    GroupStatistic: published(
+        "group target class_name mentions documents entities mean entity_mean positive interval "
+        "reference difference difference_interval interval_by p adjusted_p detectable verdict "
+        "reason note rank",
+        inside="robustness quantiles background",
+        least="documents",
     ),
-    Robustness: RedactionRules(fields=kept("name unit difference interval")),
-    Quantiles: RedactionRules(fields=kept("low lower median upper high")),
-    Background: RedactionRules(
-        fields=kept("words entities mean interval difference difference_interval")
+    Robustness: published("name unit difference interval"),
+    Quantiles: published("low lower median upper high"),
+    Background: published("words entities mean interval difference difference_interval"),
+    EntityRanking: published(
+        "target class_name centre spread",
+        inside="entities",
+        omitted=lambda value, ranking, redactor: (
+            value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
+        ),
     ),
-    EntityRanking: RedactionRules(
-        fields={
-            "entities": within,
-            "omitted": _omitted_entities,
-            **kept("target class_name centre spread"),
-        }
+    RankedEntity: published(
+        "groups entity mentions documents mean shrunken interval",
+        least="documents",
     ),
-    RankedEntity: RedactionRules(
-        stands=at_least("documents"),
-        fields=kept("groups entity mentions documents mean shrunken interval"),
+    Split: published(
+        "by",
+        parts=_parts,
+        omitted=lambda value, split, redactor: (
+            value + len(split.parts) - len(_parts(split.parts, split, redactor))
+        ),
+        reversals=_reversals,
     ),
-    Split: RedactionRules(
-        fields={"parts": _parts, "omitted": _omitted_parts, "reversals": _reversals, "by": keep}
-    ),
-    TablePart: RedactionRules(fields={"rows": within, "value": keep}),
-    Reversal: RedactionRules(fields=kept("group target class_name overall parts")),
+    TablePart: published("value", inside="rows"),
+    Reversal: published("group target class_name overall parts"),
 }
 
 
@@ -316,24 +278,6 @@ def group_tables(rows: Sequence[GroupStatistic], practical: float) -> Iterator[G
         shown.sort(key=lambda r: (r.difference is None, -(r.difference or 0.0), r.group))
         flagged = sum(row.flagged for row in shown)
         yield GroupTable(target, class_name, tuple(shown), flagged, axes[target])
-
-
-def row_of(
-    rows: Iterable[GroupStatistic], check: AblationStatistic | RandomisedRow
-) -> GroupStatistic | None:
-    """The row of the group table that a control is about; None: there is none."""
-    return next((row for row in rows if key_of(row) == key_of(check)), None)
-
-
-def ranking_axis(ranking: EntityRanking) -> forest.ForestAxis:
-    """The axis of the intervals of a ranking."""
-    return forest.axis_around(end for entity in ranking.entities for end in entity.interval)
-
-
-def spread_axis(rows: Iterable[GroupStatistic]) -> forest.ForestAxis:
-    """The axis of the distributions of these groups."""
-    spreads = [row.quantiles for row in rows if row.quantiles]
-    return forest.axis_around(end for spread in spreads for end in (spread.low, spread.high))
 
 
 RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin
@@ -421,47 +365,37 @@ def quality_by_group(db: Database, run: AuditRun, totals: GapTotals) -> tuple[Gr
         return ()
     reference = run.plan.reference
     base = reference if isinstance(reference, str) and reference in groups else run_totals.ALL
-    order = (base, *sorted(groups - {base}))
-    return tuple(_quality(group, run, gaps, scores) for group in order)
-
-
-def _quality(
-    group: str,
-    run: AuditRun,
-    gaps: Mapping[str, run_totals.MeanOfItems],
-    scores: Mapping[tuple[str, str, str], run_totals.MeanOfItems],
-) -> GroupQuality:
-    plan = run.plan.evaluation
-    gap = gaps.get(group, run_totals.MeanOfItems(0, 0.0))
-    measures = dict.fromkeys(key[1:] for key in scores)
-    specs = {spec.label: spec for spec in plan.metrics} if plan else {}
-    measured = (
-        (target, specs[metric], scores.get((group, target, metric), run_totals.MeanOfItems(0, 0.0)))
-        for target, metric in sorted(measures, key=lambda key: (key[0], list(specs).index(key[1])))
-        if not metric_facts(specs[metric].name).corpus
-    )
-    return GroupQuality(
-        group=group or ALL_ITEMS,
-        items=gap.items,
-        gap=gap.mean if gap.items >= MIN_ITEMS else None,
-        scores=tuple(
-            QualityScore(
-                target=target,
-                metric=spec.label,
-                title=titled(spec),
-                items=mean.items,
-                mean=mean.mean if mean.items >= MIN_ITEMS else None,
+    metrics = plan.metrics if plan else ()
+    specs = {spec.label: spec for spec in metrics if not metric_facts(spec.name).corpus}
+    measures = dict.fromkeys(key[1:] for key in scores if key[2] in specs)
+    places = list(specs)
+    ordered = sorted(measures, key=lambda key: (key[0], places.index(key[1])))
+    none = run_totals.MeanOfItems(0, 0.0)
+    rows = []
+    for group in (base, *sorted(groups - {base})):
+        gap = gaps.get(group, none)
+        means = {key: scores.get((group, *key), none) for key in ordered}
+        rows.append(
+            GroupQuality(
+                group=group or ALL_ITEMS,
+                items=gap.items,
+                gap=gap.mean if gap.items >= MIN_ITEMS else None,
+                scores=tuple(
+                    QualityScore(
+                        target=target,
+                        metric=metric,
+                        title=titled(specs[metric]),
+                        items=mean.items,
+                        mean=mean.mean if mean.items >= MIN_ITEMS else None,
+                    )
+                    for (target, metric), mean in means.items()
+                ),
             )
-            for target, spec, mean in measured
-        ),
-    )
+        )
+    return tuple(rows)
 
 
 QUALITY_RULES: Mapping[type, RedactionRules] = {
-    GroupQuality: RedactionRules(
-        stands=at_least("items"), fields={"scores": within, **kept("group items gap")}
-    ),
-    QualityScore: RedactionRules(
-        stands=at_least("items"), fields=kept("target metric title items mean")
-    ),
+    GroupQuality: published("group items gap", inside="scores", least="items"),
+    QualityScore: published("target metric title items mean", least="items"),
 }

@@ -23,19 +23,17 @@ from transexplain.analysis.groups.mention_coverage import Candidate
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
+from transexplain.reports.forest import axis_around
 from transexplain.reports.phrasing import named
-from transexplain.reports.proxies import Proxies
 from transexplain.reports.redaction import (
-    RedactionRules,
     Redactor,
     empty,
-    inside,
-    kept,
+    published,
     within,
 )
 from transexplain.reports.report_section import Section, Statement
 from transexplain.reports.sections import group_answers, group_matching, group_relevance
-from transexplain.reports.sections.group_answers import verdict_statements
+from transexplain.reports.sections.group_answers import Proxies, verdict_statements
 from transexplain.reports.sections.group_matching import (
     Dropped,
     GroupMatching,
@@ -50,12 +48,9 @@ from transexplain.reports.sections.group_relevance import (
     group_tables,
     key_of,
     quality_by_group,
-    ranking_axis,
     relevance_statements,
-    row_of,
     rules_of,
     shown_rankings,
-    spread_axis,
     with_measures,
 )
 from transexplain.reports.sections.mixed_section import compared
@@ -159,30 +154,6 @@ def _randomised(value: Randomised | None, groups: Groups, redactor: Redactor) ->
     rows = tuple(row for row in value.rows if key_of(row) in known)
     published: Randomised | None = redactor.within(replace(value, rows=rows))
     return published
-
-
-#: A group that is left out of the table is also left out of the list of groups that nobody
-#: mentions: it is mentioned.
-_RULES: Mapping[type, RedactionRules] = {
-    Groups: RedactionRules(
-        fields={
-            "verdicts": _verdicts,
-            "proxies": empty(()),
-            "randomised": _randomised,
-            "rankings": shown_rankings,
-            **inside(
-                "rows limits outcomes counterfactuals candidates removals placebo planted "
-                "splits dropped rare quality matching precision"
-            ),
-            **kept("reference practical correction never_mentioned sources"),
-        }
-    ),
-    **group_relevance.RULES,
-    **group_answers.RULES,
-    **group_relevance.CONTROL_RULES,
-    **group_matching.RULES,
-    **group_relevance.QUALITY_RULES,
-}
 
 
 def control_sentences(groups: Groups) -> list[str]:
@@ -371,11 +342,16 @@ _CORRECTED: dict[Correction, str] = {
 def _drawing(report: Any) -> Mapping[str, Any]:
     groups: Groups | None = report.groups
     rows = groups.rows if groups else ()
+    by_key = {key_of(row): row for row in rows}
     return {
         "tables": tuple(group_tables(rows, groups.practical)) if groups else (),
-        "spread_axis": spread_axis,
-        "ranking_axis": ranking_axis,
-        "row_of": lambda check: row_of(rows, check),
+        "spread_axis": lambda rows: axis_around(
+            end for row in rows if row.quantiles for end in (row.quantiles.low, row.quantiles.high)
+        ),
+        "ranking_axis": lambda ranking: axis_around(
+            end for entity in ranking.entities for end in entity.interval
+        ),
+        "row_of": lambda check: by_key.get(key_of(check)),
         "controls": group_relevance,
     }
 
@@ -383,7 +359,25 @@ def _drawing(report: Any) -> Mapping[str, Any]:
 SECTION = Section(
     template="groups.html.j2",
     links=(("groups", "Groups"),),
-    redaction=_RULES,
+    redaction={
+        # a group that is left out of the table is not among those that nobody mentions
+        Groups: published(
+            "reference practical correction never_mentioned sources",
+            inside=(
+                "rows limits outcomes counterfactuals candidates removals placebo planted splits "
+                "dropped rare quality matching precision"
+            ),
+            verdicts=_verdicts,
+            proxies=empty(()),
+            randomised=_randomised,
+            rankings=shown_rankings,
+        ),
+        **group_relevance.RULES,
+        **group_answers.RULES,
+        **group_relevance.CONTROL_RULES,
+        **group_matching.RULES,
+        **group_relevance.QUALITY_RULES,
+    },
     of_summary={"groups": within},
     present=lambda report: report.groups is not None,
     sentences=_sentences,

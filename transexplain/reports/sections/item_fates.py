@@ -1,9 +1,9 @@
-"""Counts of items (explained, failed, truncated, correct), the accuracy, and the confusion
-matrix.
+"""Counts of items (explained, failed, truncated, correct), the confusion matrix, and the accuracy,
+also by length of the text.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,13 @@ from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ObjectStoreError
 from transexplain.reports.phrasing import counted, named, things
 from transexplain.reports.redaction import (
-    RedactionRules,
     Redactor,
-    at_least,
     empty,
     inside,
-    kept,
+    published,
     within,
 )
-from transexplain.reports.report_section import Section, Statement
+from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.store import noteworthy, results, run_totals, runs, shard_digests, sink_files
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun, Head
@@ -63,17 +61,12 @@ def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
     )
 
 
-_FAILURE_RULES: Mapping[type, RedactionRules] = {
-    FailureKind: RedactionRules(
-        stands=at_least("count"), fields={"examples": empty(()), **kept("kind count")}
-    ),
-}
-
-
 FAILURES = Section(
     template="failures.html.j2",
     links=(("failures", "Failures"),),
-    redaction=_FAILURE_RULES,
+    redaction={
+        FailureKind: published("kind count", least="count", examples=empty(())),
+    },
     of_summary={"failures": within},
     present=lambda report: bool(report.failures),
 )
@@ -154,10 +147,8 @@ def confusion(total: ShardAggregate, names: Sequence[str]) -> Confusion:
 def _cells(
     counts: tuple[tuple[int | None, ...], ...], _confusion: Confusion, redactor: Redactor
 ) -> tuple[tuple[int | None, ...], ...]:
-    fewest = redactor.fewest
     return tuple(
-        tuple(None if count is None or 0 < count < fewest else count for count in row)
-        for row in counts
+        tuple(None if n is None or 0 < n < redactor.fewest else n for n in row) for row in counts
     )
 
 
@@ -168,15 +159,12 @@ def _sentences(report: Any) -> Iterator[Statement]:
     if counts.failed:
         kinds = named([f"{kind.count:,} {kind.kind}" for kind in report.failures])
         of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
-        yield Statement(
-            kind="fact",
-            text=f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}.",
-        )
+        text = f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}."
     elif counts.pending:
-        yield Statement(kind="fact", text=f"{counts.done:,} of {total} were explained so far.")
+        text = f"{counts.done:,} of {total} were explained so far."
     else:
-        verb = "was" if counts.total == 1 else "were"
-        yield Statement(kind="fact", text=f"{total} {verb} explained; none failed.")
+        text = f"{total} {'was' if counts.total == 1 else 'were'} explained; none failed."
+    yield Statement(kind="fact", text=text)
     if counts.pending:
         why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
         yield Statement(
@@ -252,20 +240,15 @@ def by_chance(confusion: Confusion) -> float | None:
     return sum(labels[name] * predicted[name] for name in labels) / total**2 if total else None
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    FateCounts: RedactionRules(
-        fields=kept(
-            "total done failed pending dead_shards truncated labelled correct accuracy",
-        )
-    ),
-    Confusion: RedactionRules(fields={"counts": _cells, **kept("labels predicted omitted")}),
-}
-
-
 SECTION = Section(
     template="data.html.j2",
     links=(("data", "Data"),),
-    redaction=_RULES,
+    redaction={
+        FateCounts: published(
+            "total done failed pending dead_shards truncated labelled correct accuracy",
+        ),
+        Confusion: published("labels predicted omitted", counts=_cells),
+    },
     of_summary=inside("counts confusion"),
     sentences=_sentences,
 )
@@ -336,17 +319,122 @@ def unreadable_statements(items: UnreadableItems | None) -> Iterator[Statement]:
         )
 
 
-_UNREADABLE_RULES: Mapping[type, RedactionRules] = {
-    UnreadableItems: RedactionRules(fields=kept("items parts more files more_files run_id")),
-}
-
-
 UNREADABLE = Section(
     template="unreadable.html.j2",
     links=(),
-    redaction=_UNREADABLE_RULES,
+    redaction={
+        UnreadableItems: published("items parts more files more_files run_id"),
+    },
     present=lambda report: "unreadable" in report.sections,
     sentences=lambda report: unreadable_statements(report.sections.get("unreadable")),
     record=UnreadableItems,
     collect=lambda source: unreadable(source.db, source.run.id),
+)
+
+
+PARTS = 4  #: of about as many texts each
+_ENOUGH = 30  #: labelled texts that a sentence about a part needs
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LengthPart:
+    """Texts of neighbouring lengths; texts of one length are never in two parts."""
+
+    shortest: int  #: positions, special tokens among them
+    longest: int
+    items: int
+    truncated: int  #: longer than the model reads; their length is what it read
+    labelled: int
+    correct: int | None  #: predicted as labelled; None: too few to be published
+    accuracy: float | None  #: correct / labelled; None where none has a label
+    interval: tuple[float, float] | None  #: of the accuracy, 95 %, Wilson
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextsByLength:
+    """The texts of a run in at most `PARTS` parts, the shortest first."""
+
+    parts: tuple[LengthPart, ...]
+
+
+def _collect(source: SectionSource) -> TextsByLength | None:
+    """None for pictures and graphs, and where all texts have one length."""
+    if source.run.plan.model.modality != "text":
+        return None
+    parts = tuple(_parts(list(run_totals.by_positions(source.db, source.run.id))))
+    return TextsByLength(parts=parts) if len(parts) > 1 else None
+
+
+_Length = tuple[int, int, int, int, int]  #: positions, items, labelled, correct, truncated
+
+
+def _parts(lengths: Sequence[_Length]) -> Iterator[LengthPart]:
+    """The texts of a length belong to the part that the middle one of them lies in."""
+    items, before = sum(length[1] for length in lengths), 0
+    by_part: dict[int, list[_Length]] = {}
+    for length in lengths:
+        by_part.setdefault(PARTS * (2 * before + length[1]) // (2 * items), []).append(length)
+        before += length[1]
+    return map(_part, by_part.values())
+
+
+def _part(lengths: Sequence[_Length]) -> LengthPart:
+    items, labelled, correct, truncated = (
+        sum(length[at] for length in lengths) for at in range(1, 5)
+    )
+    return LengthPart(
+        shortest=lengths[0][0],
+        longest=lengths[-1][0],
+        items=items,
+        truncated=truncated,
+        labelled=labelled,
+        correct=correct,
+        accuracy=correct / labelled if labelled else None,
+        interval=wilson(correct, labelled) if labelled else None,
+    )
+
+
+def _of_lengths(report: Any) -> Iterable[Statement]:
+    """Only where the intervals of the shortest and of the longest texts do not meet."""
+    record: TextsByLength | None = report.sections.get("texts_by_length")
+    parts = record.parts if record else ()
+    ends = [
+        part for part in (*parts[:1], *parts[-1:]) if part.interval and part.labelled >= _ENOUGH
+    ]
+    if len(ends) < 2 or ends[0] is ends[1] or record is None:
+        return
+    short, long = ends
+    low, high = sorted(end.interval or (0.0, 1.0) for end in ends)
+    if low[1] < high[0]:
+        yield Statement(
+            kind="fact",
+            text=f"Accuracy depends on length: {short.accuracy:.3f} on texts of up to "
+            f"{short.longest:,} tokens, {long.accuracy:.3f} from {long.shortest:,} on.",
+        )
+
+
+def _of_many(value: Any, length_part: LengthPart, redactor: Redactor) -> Any:
+    """Nothing about answers where those right, or those wrong, are few."""
+    counts = (length_part.correct or 0, length_part.labelled - (length_part.correct or 0))
+    return value if all(count == 0 or count >= redactor.fewest for count in counts) else None
+
+
+LENGTHS = Section(
+    template="texts_by_length.html.j2",
+    links=(("lengths", "Lengths"),),
+    redaction={
+        TextsByLength: published(inside="parts"),
+        LengthPart: published(
+            "shortest longest items truncated labelled",
+            least="items",
+            correct=_of_many,
+            accuracy=_of_many,
+            interval=_of_many,
+        ),
+    },
+    # a redacted one may have lost parts
+    present=lambda report: len(getattr(report.sections.get("texts_by_length"), "parts", ())) > 1,
+    sentences=_of_lengths,
+    record=TextsByLength,
+    collect=_collect,
 )

@@ -7,7 +7,6 @@ from typing import Any
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.map_metrics import HARDLY
-from transexplain.evaluating.metrics.metric_table import MetricFacts
 from transexplain.registry import load
 from transexplain.reports import phrasing
 from transexplain.reports.charts import Drawing, scatter_drawing
@@ -15,18 +14,13 @@ from transexplain.reports.evaluation.evaluation_tables import kinds, titled
 from transexplain.reports.evaluation.score_statistics import (
     LEVEL,
     Gathered,
-    Interval,
     ScoreColumn,
-    ScoreDifference,
     adjust,
-    differences,
     gather,
-    intervals,
-    minus,
-    wholes,
+    measured,
 )
 from transexplain.reports.phrasing import approximation_sentences, named, percent, power, things
-from transexplain.reports.redaction import RedactionRules, empty, inside, kept, within
+from transexplain.reports.redaction import empty, inside, published
 from transexplain.reports.report_section import Section, Statement
 from transexplain.store import results
 from transexplain.store.database import Database
@@ -110,33 +104,29 @@ def conservation_chart(conservation: Conservation) -> Drawing | None:
 
 
 def conservation_sentences(conservation: Conservation) -> Iterator[Statement]:
-    """whether the ledgers close, and whether relevance sums to the logit."""
-    yield _books(conservation)
-    yield from _conserved(conservation)
-
-
-def _books(conservation: Conservation) -> Statement:
-    """State whether relevance and the other entries of the ledger make up the logits."""
+    """Yield whether the ledgers make up the logits, and whether relevance alone sums to them."""
+    worst = power(conservation.worst)
     if conservation.tolerance is None:
-        return Statement(
+        yield Statement(
             kind="fact",
             text="The ledgers close: relevance, constants and what rules lost make up the logit to "
-            f"{power(conservation.worst)} of the terms (half precision: measured, not judged).",
+            f"{worst} of the terms (half precision: measured, not judged).",
         )
-    if conservation.above:
-        return Statement(
+    elif conservation.above:
+        yield Statement(
             kind="problem",
             text=f"The ledgers of {conservation.above:,} of {conservation.attributions:,} "
-            f"explanations "
-            f"do not close: the worst gap is {power(conservation.worst)} of its terms, the "
-            f"tolerance {power(conservation.tolerance)}. Do not rely on them.",
+            f"explanations do not close: the worst gap is {worst} of its terms, the tolerance "
+            f"{power(conservation.tolerance)}. Do not rely on them.",
         )
-    return Statement(
-        kind="good",
-        text="The ledgers close for every explanation: relevance, constants and what rules lost "
-        f"make up the logit. The worst gap is {power(conservation.worst)} of its terms, the "
-        f"tolerance {power(conservation.tolerance)}.",
-    )
+    else:
+        yield Statement(
+            kind="good",
+            text="The ledgers close for every explanation: relevance, constants and what rules "
+            f"lost make up the logit. The worst gap is {worst} of its terms, the tolerance "
+            f"{power(conservation.tolerance)}.",
+        )
+    yield from _conserved(conservation)
 
 
 def _conserved(totals: Conservation) -> Iterator[Statement]:
@@ -157,13 +147,10 @@ def _conserved(totals: Conservation) -> Iterator[Statement]:
     )
 
 
-CONSERVATION_RULES = RedactionRules(
-    fields={
-        "worst_item": empty(""),
-        "points": empty(()),
-        **kept("attributions worst mean tolerance above average average_size"),
-        **kept("relevance_error correlation"),
-    }
+CONSERVATION_RULES = published(
+    "attributions worst mean tolerance above average average_size relevance_error correlation",
+    worst_item=empty(""),
+    points=empty(()),
 )
 
 
@@ -208,10 +195,8 @@ class ClassSensitivity:
 
 def sensitivity_of(total: ShardAggregate) -> ClassSensitivity | None:
     """None where no shard measured it."""
-    sensitivity = total.class_sensitivity
-    return (
-        None if sensitivity is None else ClassSensitivity(mean=sensitivity[0], items=sensitivity[1])
-    )
+    measured_on = total.class_sensitivity
+    return measured_on and ClassSensitivity(mean=measured_on[0], items=measured_on[1])
 
 
 def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
@@ -246,32 +231,35 @@ def _sentences(report: Any) -> Iterator[Statement]:
     if report.counts.done:
         imported = audited.task == "imported"
         yield from _conservation(report.conservation, report.approximates, imported=imported)
-    yield from _sensitivity(report.class_sensitivity, audited.method, audited.modality)
+    sensitivity = report.class_sensitivity
+    if sensitivity is not None and sensitivity.mean < HARDLY:
+        yield Statement(
+            kind="problem",
+            text=f"{audited.method} hardly distinguishes classes here: class sensitivity "
+            f"{sensitivity.mean:.2f} on {things(audited.modality, sensitivity.items)}, where 0 is "
+            "the same map for every class. What is listed for a class shows which items are in it, "
+            "not what speaks for it.",
+        )
     yield from _against_random(report.faithfulness, audited.modality)
 
 
-def _against_random(measured: Faithfulness | None, modality: str) -> Iterator[Statement]:
+def _against_random(sampled: Faithfulness | None, modality: str) -> Iterator[Statement]:
     """On how many measures the method beats random relevance."""
-    judged = [row for row in measured.rows if row.beats is not None] if measured else []
-    if measured is None or not judged:
+    judged = [row for row in sampled.rows if row.beats is not None] if sampled else []
+    if sampled is None or not judged:
         return
-    sample = things(modality, measured.items)
+    sample = things(modality, sampled.items)
     beaten = [row for row in judged if row.beats]
     lost = list(dict.fromkeys(row.title for row in judged if not row.beats))
     measures = f"{len(judged)} measure{'' if len(judged) == 1 else 's'}"
-    if not lost:
-        yield Statement(
-            kind="good",
-            text=f"On a sample of {sample}, {measured.method} beats a random ranking on "
-            f"{len(beaten)} of {measures} of faithfulness.",
-        )
-        return
+    doubt = (
+        f"; it does not beyond chance on {named(lost)}. Do not read its explanations as what the "
+        "model uses before a larger sample shows it"
+    )
     yield Statement(
-        kind="problem",
-        text=f"On a sample of {sample}, {measured.method} beats a random ranking on "
-        f"{len(beaten)} of "
-        f"{measures} of faithfulness; it does not beyond chance on {named(lost)}. Do not read its "
-        "explanations as what the model uses before a larger sample shows it.",
+        kind="problem" if lost else "good",
+        text=f"On a sample of {sample}, {sampled.method} beats a random ranking on "
+        f"{len(beaten)} of {measures} of faithfulness{doubt if lost else ''}.",
     )
 
 
@@ -283,8 +271,9 @@ def _row(
         return None
     chance = next((label for label, kind in kinds(plan).items() if kind == "random"), "")
     pair = [columns[method], columns.get(chance, ScoreColumn())]
-    compare = _together if facts.corpus else _averaged
-    means, interval, difference = compare(gathered, facts, pair, plan.seed)
+    join = load(facts.corpus) if facts.corpus else None
+    (value, random), to_reference = measured(gathered, pair, join, plan.seed)
+    difference = to_reference(1)[0]
     return FaithfulnessRow(
         target=target,
         metric=spec.label,
@@ -292,11 +281,11 @@ def _row(
         unit=facts.unit,
         better=facts.better,
         of_content=facts.of_oracle,
-        items=len(pair[0].details if facts.corpus else pair[0].items),
+        items=value.items,
         missing=sum(pair[0].missing.values()),
-        mean=means[0],
-        interval=interval,
-        random=means[1],
+        mean=value.scored.value,
+        interval=value.interval,
+        random=random.scored.value,
         difference=difference.mean if difference else None,
         difference_interval=difference.interval if difference else None,
         common=difference.items if difference else 0,
@@ -305,28 +294,10 @@ def _row(
     )
 
 
-Compared = tuple[list[float | None], Interval | None, ScoreDifference | None]
-
-
-def _averaged(
-    gathered: Gathered, _facts: MetricFacts, pair: Sequence[ScoreColumn], seed: int
-) -> Compared:
-    values = gathered.matrix(pair)
-    means = [column.mean() for column in pair]
-    return means, intervals(values[:1], seed)[0], differences(values, 1, seed)[0]
-
-
-def _together(
-    gathered: Gathered, facts: MetricFacts, pair: Sequence[ScoreColumn], seed: int
-) -> Compared:
-    method, chance = wholes(pair, load(facts.corpus), len(gathered.items), seed)
-    return [method.scored.value, chance.scored.value], method.interval, minus(method, chance)
-
-
 def _judged(rows: Sequence[FaithfulnessRow]) -> Iterator[FaithfulnessRow]:
     """Rows with p adjusted over all of them, and what follows from it."""
     for row, p in zip(rows, adjust([row.p for row in rows]), strict=True):
-        judged = row.better != "neither" and row.of_content and row.difference is not None
+        judged = row.better != "neither" and row.of_content
         yield replace(row, p=p, beats=_beats(row, p) if judged else None)
 
 
@@ -359,53 +330,25 @@ def _conservation(
         yield from conservation_sentences(conservation)
 
 
-def _sensitivity(
-    sensitivity: ClassSensitivity | None, method: str, modality: str
-) -> Iterator[Statement]:
-    if sensitivity is None or sensitivity.mean >= HARDLY:
-        return
-    yield Statement(
-        kind="problem",
-        text=f"{method} hardly distinguishes classes here: class sensitivity "
-        f"{sensitivity.mean:.2f} on {things(modality, sensitivity.items)}, where 0 is the same map "
-        "for every class. What is listed for a class shows which items are in it, not what "
-        "speaks for it.",
-    )
-
-
-_RULES: Mapping[type, RedactionRules] = {
-    Conservation: CONSERVATION_RULES,
-    ClassSensitivity: RedactionRules(fields=kept("mean items")),
-    Faithfulness: RedactionRules(fields={"rows": within, **kept("method items")}),
-    FaithfulnessRow: RedactionRules(
-        fields=kept(
-            "target metric title unit better of_content items missing mean interval random "
-            "difference difference_interval common p beats"
-        )
-    ),
-    Approximation: RedactionRules(
-        fields=kept("teacher mode items rank_correlation relative_error forwards")
-    ),
-}
-
-
-def _measured(report: Any) -> bool:
-    return bool(
-        report.counts.done
-        and (report.conservation or report.faithfulness or report.class_sensitivity)
-    )
-
-
-def _present(report: Any) -> bool:
-    return _measured(report) or bool(report.counts.done and report.approximates)
+def _shown(report: Any) -> Any:
+    return report.conservation or report.faithfulness or report.class_sensitivity
 
 
 SECTION = Section(
     template="evidence.html.j2",
     links=(("evidence", "Faithfulness"),),
-    redaction=_RULES,
-    present=_present,
-    linked=_measured,
+    redaction={
+        Conservation: CONSERVATION_RULES,
+        ClassSensitivity: published("mean items"),
+        Faithfulness: published("method items", inside="rows"),
+        FaithfulnessRow: published(
+            "target metric title unit better of_content items missing mean interval random "
+            "difference difference_interval common p beats",
+        ),
+        Approximation: published("teacher mode items rank_correlation relative_error forwards"),
+    },
+    present=lambda report: bool(report.counts.done and (_shown(report) or report.approximates)),
+    linked=lambda report: bool(report.counts.done and _shown(report)),
     of_summary=inside("conservation class_sensitivity faithfulness approximates"),
     sentences=_sentences,
     drawing=lambda _report: {

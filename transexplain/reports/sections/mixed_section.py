@@ -1,6 +1,6 @@
 """The trust in the cheap method of a mixed audit, in a record and in sentences."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, table_of
@@ -15,7 +15,7 @@ from transexplain.analysis.groups.mixed_audits import (
 )
 from transexplain.analysis.groups.prediction_powered import UNEVEN, UNRELATED
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.reports.redaction import RedactionRules, at_least, kept, within
+from transexplain.reports.redaction import published, within
 from transexplain.reports.report_section import Section
 from transexplain.types.findings import GroupStatistic
 from transexplain.types.plans import AuditPlan
@@ -76,29 +76,21 @@ def agreement(mixed: Mixed) -> Iterator[str]:
         yield f"No item was explained by both: how far {mixed.method} can be trusted is not known."
 
 
-_RULES: Mapping[type, RedactionRules] = {
-    Mixed: RedactionRules(
-        stands=at_least("items"),
-        fields={"classes": within, "groups": within, **kept("method exact share items failed")},
-    ),
-    ClassAgreement: RedactionRules(
-        stands=at_least("items"),
-        fields=kept("target class_name items correlation spread error cheap exact"),
-    ),
-    MixedGroup: RedactionRules(
-        stands=lambda row, fewest: min(row.items, row.documents) >= fewest,
-        fields=kept(
-            "group target class_name mentions documents items cheap weight correction corrected "
-            "interval alone alone_interval needed reason"
-        ),
-    ),
-}
-
-
 SECTION = Section(
     template="mixed.html.j2",
     links=(("mixed", "Cheap and exact"),),
-    redaction=_RULES,
+    redaction={
+        Mixed: published("method exact share items failed", inside="classes groups", least="items"),
+        ClassAgreement: published(
+            "target class_name items correlation spread error cheap exact",
+            least="items",
+        ),
+        MixedGroup: published(
+            "group target class_name mentions documents items cheap weight correction corrected "
+            "interval alone alone_interval needed reason",
+            stands=lambda row, fewest: min(row.items, row.documents) >= fewest,
+        ),
+    },
     of_summary={"mixed": within},
     present=lambda report: report.mixed is not None,
     drawing=lambda _report: {"agreement": agreement},

@@ -1,15 +1,14 @@
 """A run compared with the previous run: the differences of plan and findings."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.intervals import ItemRate
-from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable
 from transexplain.reports.phrasing import named, percent
-from transexplain.reports.redaction import RedactionRules, Redactor, inside, kept, within
+from transexplain.reports.redaction import Redactor, published
 from transexplain.reports.report_section import Section, Statement, merged, of_run
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
@@ -99,7 +98,7 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
         counts=counts_of(db, before),
         common=common,
         other_prediction=other,
-        rates=tuple(sorted(_rates(theirs, groups), key=_change)),
+        rates=tuple(sorted(_rates(theirs, groups), key=_moved, reverse=True)),
         verdicts=verdict_changes(
             theirs.verdicts if theirs else (), groups.verdicts if groups else ()
         ),
@@ -109,22 +108,21 @@ def compared(db: Database, run: AuditRun, groups: Groups | None) -> Previous | N
 
 def _rates(before: Groups | None, now: Groups | None) -> Iterator[GroupRate]:
     """The rates over all items of every group and reference that both runs have."""
-    old, new = (dict(_sides(groups.outcomes)) if groups else {} for groups in (before, now))
-    for (group, prediction), rate in new.items():
-        if (group, prediction) in old:
-            was = old[group, prediction]
-            yield GroupRate(group=group, prediction=prediction, before=was, now=rate)
+    old, new = (
+        {
+            (row.group, row.prediction): row.own.selected
+            for row in (groups.outcomes if groups else ())
+            if not row.stratum
+        }
+        for groups in (before, now)
+    )
+    for key in new:
+        if key in old:
+            yield GroupRate(group=key[0], prediction=key[1], before=old[key], now=new[key])
 
 
-def _sides(outcomes: Sequence[Outcome]) -> Iterator[tuple[tuple[str, str], ItemRate]]:
-    for row in outcomes:
-        if not row.stratum:
-            yield (row.group, row.prediction), row.own.selected
-
-
-def _change(row: GroupRate) -> float:
-    """For the largest first."""
-    return -abs(row.now.share - row.before.share)
+def _moved(row: GroupRate) -> float:
+    return abs(row.now.share - row.before.share)
 
 
 def _changes(
@@ -150,7 +148,14 @@ def _sentences(report: Any) -> Iterator[Statement]:
     previous: Previous | None = report.previous
     if previous is None:
         return
-    changes = [f"{_changed(previous)} since run {previous.run_id}"]
+    parts = {
+        "the model": previous.model_changed,
+        "the data": previous.data_changed,
+        "the method": previous.method_changed,
+    }
+    text = named([what for what, changed in parts.items() if changed])
+    text = f"{text[0].upper()}{text[1:]}" if text else "Neither model, data nor method"
+    changes = [f"{text} changed since run {previous.run_id}"]
     if previous.common:
         both = "with the same text in both" if previous.data_changed else "in both"
         changes.append(
@@ -162,7 +167,7 @@ def _sentences(report: Any) -> Iterator[Statement]:
         changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
     yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
     limit = report.groups.limits.rates if report.groups else 0.0
-    apart = [row for row in previous.rates if abs(row.now.share - row.before.share) > limit]
+    apart = [row for row in previous.rates if _moved(row) > limit]
     for row in apart[:_NAMED]:
         yield Statement(
             kind="fact",
@@ -172,49 +177,12 @@ def _sentences(report: Any) -> Iterator[Statement]:
     yield from difference_statements(previous.verdicts)
 
 
-def _changed(previous: Previous) -> str:
-    changes = {
-        "the model": previous.model_changed,
-        "the data": previous.data_changed,
-        "the method": previous.method_changed,
-    }
-    names = [what for what, changed in changes.items() if changed]
-    if not names:
-        return "Neither model, data nor method changed"
-    text = named(names)
-    return f"{text[0].upper()}{text[1:]} changed"
-
-
 def _enough(row: GroupRate, fewest: int) -> bool:
     """Return whether neither the items predicted so nor the others are few in either run."""
     counts = [
         part for rate in (row.before, row.now) for part in (rate.count, rate.total - rate.count)
     ]
     return all(count == 0 or count >= fewest for count in counts)
-
-
-_RULES: Mapping[type, RedactionRules] = {
-    Previous: RedactionRules(
-        fields={
-            "counts": within,
-            **inside("rates verdicts"),
-            "groups": within,  # `_redacted` leaves out those that the group table has not
-            **kept(
-                "run_id name state created model_changed data_changed method_changed common "
-                "other_prediction"
-            ),
-        }
-    ),
-    GroupRate: RedactionRules(
-        stands=_enough, fields={"before": within, "now": within, **kept("group prediction")}
-    ),
-    VerdictChange: RedactionRules(
-        fields=kept("group mention_before mention_after outcome_before outcome_after turned")
-    ),
-    GroupChange: RedactionRules(
-        fields=kept("group target class_name before now flagged_before flagged_now")
-    ),
-}
 
 
 def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previous | None:
@@ -240,7 +208,18 @@ def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previ
 SECTION = Section(
     template="previous.html.j2",
     links=(("previous", "The run before"),),
-    redaction=_RULES,
+    redaction={
+        Previous: published(
+            "run_id name state created model_changed data_changed method_changed common "
+            "other_prediction",
+            inside="counts rates verdicts groups",
+        ),
+        GroupRate: published("group prediction", inside="before now", stands=_enough),
+        VerdictChange: published(
+            "group mention_before mention_after outcome_before outcome_after turned",
+        ),
+        GroupChange: published("group target class_name before now flagged_before flagged_now"),
+    },
     of_summary={"previous": _redacted},
     present=lambda report: report.previous is not None,
     sentences=_sentences,

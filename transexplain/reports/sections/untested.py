@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from transexplain.reports.phrasing import class_phrase, named, nearness, sampled, short, things
-from transexplain.reports.redaction import RedactionRules, empty, kept
+from transexplain.reports.redaction import empty, published
 from transexplain.reports.report_section import Section
 from transexplain.reports.sections.group_answers import hidden_parts
 from transexplain.reports.sections.group_section import Groups
@@ -289,11 +289,9 @@ def _unchecked(summary: Any, groups: Groups) -> _Found:
         )
 
 
-_RULES: Mapping[type, RedactionRules] = {Untested: RedactionRules(fields=kept("what why remedy"))}
-
 SECTION = Section(
     template="scope.html.j2",
     links=(("untested", "Not tested"),),
-    redaction=_RULES,
+    redaction={Untested: published("what why remedy")},
     of_summary={"untested": empty(())},  # the list is made from the redacted summary
 )
