@@ -38,10 +38,7 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="compare although more than the model differs")
     ] = False,
-    report_dir: Annotated[
-        opt.Place,
-        opt.place_option("--out", "-o", "--report-dir", help="where the report is written"),
-    ] = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -224,9 +221,6 @@ Target = Annotated[
 ]
 Class = Annotated[str | None, typer.Option("--class", help="look at this class alone")]
 Sample = Annotated[int, typer.Option("--sample", help="largest number of items of a class")]
-ReportDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the files are written")
-]
 
 
 def strategies(
@@ -235,7 +229,7 @@ def strategies(
     target: Target = None,
     class_: Class = None,
     sample: Sample = 2000,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:

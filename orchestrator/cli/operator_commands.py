@@ -139,9 +139,6 @@ Ahead = Annotated[
 ]
 
 KeepReport = Annotated[bool, typer.Option("--keep-report", help="leave the files of reports")]
-ReportDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="folder of the reports")
-]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")]
 
 
@@ -196,7 +193,7 @@ def prune(
         bool, typer.Option("--dry-run", help="only list what would be deleted")
     ] = False,
     keep_report: KeepReport = False,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     yes: Yes = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -237,7 +234,7 @@ def delete_run(
     run: opt.RunId,
     *,
     keep_report: KeepReport = False,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     yes: Yes = False,
     db: opt.DatabaseUrl = None,
 ) -> None:

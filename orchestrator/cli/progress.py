@@ -19,7 +19,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from orchestrator.cli.options import Output
+from orchestrator.cli.options import Output, warn
+from orchestrator.dispatch.stopping import Reports
 
 WINDOW = 10.0  #: seconds over which a rate is measured
 _EVERY = 5.0  #: seconds between two lines of JSON at least
@@ -46,17 +47,7 @@ class RecentRate:
         return sum(count for _, count in self._added) / elapsed if elapsed > 0 else 0.0
 
 
-class RunDisplay:
-    """Takes what is done of a run; shows nothing."""
-
-    def items(self, count: int) -> None:
-        """So many more items are done or failed."""
-
-    def checks(self, count: int, share: float) -> None:
-        """So many more passes of checks, which finish no item; their share of the time, 0 to 1."""
-
-
-class _JsonLines(RunDisplay):
+class _JsonLines:
     """A line on standard output every few seconds."""
 
     def __init__(self, total: int, done: int) -> None:
@@ -114,7 +105,7 @@ class _Left(ProgressColumn):
         return Text(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}")
 
 
-class _Bars(RunDisplay):
+class _Bars:
     """A bar over the items, and one over the passes of checks once there are any."""
 
     def __init__(self, bar: Progress, label: str, total: int, done: int) -> None:
@@ -144,20 +135,21 @@ class _Bars(RunDisplay):
 
 
 @contextmanager
-def run_progress(label: str, total: int, done: int, output: Output) -> Iterator[RunDisplay]:
+def run_progress(label: str, total: int, done: int, output: Output) -> Iterator[Reports]:
     """Show how far a run of `total` items is, of which `done` were done before."""
     if output == "json":
         lines = _JsonLines(total, done)
-        yield lines
+        yield Reports(lines.items, lines.checks, warn)
         lines.say()
         return
     console = Console(stderr=True)
     if output == "quiet" or not console.is_terminal:
-        yield RunDisplay()
+        yield Reports(wait=warn)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, _Rate(), _Left(), console=console) as bar:
-        yield _Bars(bar, label, total, done)
+        bars = _Bars(bar, label, total, done)
+        yield Reports(bars.items, bars.checks, warn)
 
 
 def json_line(event: str, **values: Any) -> None:

@@ -118,10 +118,6 @@ def prepare(
     return prepared
 
 
-ReportDir = Annotated[
-    opt.Place,
-    opt.place_option("--out", "-o", "--report-dir", help="folder that the report is written to"),
-]
 Wait = Annotated[
     bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
 ]
@@ -146,7 +142,7 @@ def run(  # noqa: PLR0913 - the options of a command line
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Run an audit here, or by workers of a cluster, and write its report."""
@@ -182,7 +178,7 @@ def submit(  # noqa: PLR0913 - the options of a command line
     most_workers: MostWorkers = None,
     db: opt.DatabaseUrl = None,
     wait: Wait = False,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Put an audit on the queue for workers."""
@@ -212,7 +208,7 @@ def resume(
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Continue a run: finished shards stay, others go on, dead and damaged ones are done again."""
@@ -242,7 +238,7 @@ def retry(  # noqa: PLR0913 - the options of a command line
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Try dead shards again and, with --failed, shards with failed items."""
@@ -337,7 +333,7 @@ def work_and_report(
     """
     from orchestrator.dispatch.executors import RunJob
     from orchestrator.dispatch.finish import check_folder, exit_code, report
-    from orchestrator.dispatch.stopping import Reports, stopping
+    from orchestrator.dispatch.stopping import stopping
     from transexplain.store import runs, shards
 
     check_folder(report_dir, run_id)
@@ -347,8 +343,7 @@ def work_and_report(
         # before the first output: from here on Ctrl-C loses nothing
         with stopping() as stop:
             announce(before, output)
-            with run_progress(before.name, before.items_total, done, output) as display:
-                reports = Reports(display.items, display.checks, opt.warn)
+            with run_progress(before.name, before.items_total, done, output) as reports:
                 executor.work(RunJob(store, run_id, reports, stop, model))
     except KeyboardInterrupt:
         typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
@@ -393,9 +388,6 @@ Items = Annotated[
 OnQueue = Annotated[
     bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")
 ]
-TableDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the tables are written")
-]
 
 
 def evaluate(  # noqa: PLR0913 - the options of a command line
@@ -411,7 +403,7 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     host_processes: opt.HostProcesses = None,
     queue_: OnQueue = False,
     db: opt.DatabaseUrl = None,
-    report_dir: TableDir = Path("evaluations"),
+    report_dir: opt.ReportDir = Path("evaluations"),
     output: opt.OutputMode,
 ) -> None:
     """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
@@ -489,7 +481,7 @@ def import_(  # noqa: PLR0913 - the options of a command line
     previous: opt.Previous = None,
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Group statistics and a report over attributions made elsewhere; no model is loaded."""

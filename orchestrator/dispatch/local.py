@@ -9,7 +9,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.dispatch.stopping import (
@@ -210,9 +209,7 @@ class _Reported:
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
         """Report the saved items; return whether there are more than before, by any process."""
-        saved = runs.progress(
-            self._db, self._run_id
-        ).items_finished  # ending an item waits for no query
+        saved = runs.progress(self._db, self._run_id).items_finished  # the lock waits for no query
         with self._lock:
             before, self._saved = self._saved, saved
             self.report(cells)
@@ -255,12 +252,7 @@ class _Children:
             start_ignoring_interrupts(child)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self._running:
             if child.is_alive():
                 child.terminate()

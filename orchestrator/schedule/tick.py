@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from orchestrator.dispatch import queue
@@ -19,7 +19,7 @@ from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver, Schedule
 from transexplain.types.plans import AuditPlan
-from workers.beat import PeriodicTask
+from workers.beat import PeriodicTasks
 
 #: seconds after which an audit that could not be prepared is tried again
 RETRY = 300.0
@@ -83,15 +83,15 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireRes
 
 
 def _prepare(due: Schedule, settings: Settings) -> PreparedAudit:
-    prepared = prepare_audit(AuditSpec.from_document(due.spec), settings)
-    log_warnings(due.name, prepared.warnings)
-    return prepared
+    return _prepared(due.name, AuditSpec.from_document(due.spec), settings)
 
 
-def log_warnings(name: str, warnings: Sequence[str]) -> None:
-    """Log the warnings of an audit's plan."""
-    for warning in warnings:
+def _prepared(name: str, audit: AuditSpec, settings: Settings) -> PreparedAudit:
+    """The audit of a schedule, prepared; its warnings are logged."""
+    prepared = prepare_audit(audit, settings)
+    for warning in prepared.warnings:
         log.warning("schedule %s: %s", name, warning)
+    return prepared
 
 
 def _same(before: AuditPlan, after: AuditPlan) -> bool:
@@ -128,7 +128,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     for receiver in receivers:
         verdict_posts.check_receiver(receiver)
     audit = load_spec(spec, settings=overrides).absolute()
-    log_warnings(name, prepare_audit(audit, settings.planning_only()).warnings)
+    _prepared(name, audit, settings.planning_only())
     planned = Planned(
         name=name,
         cron=cron,
@@ -141,7 +141,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     return schedules.get(db, name)
 
 
-def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[str, PeriodicTask]:
+def periodic_tasks(db: Database, settings: Settings, every: float) -> PeriodicTasks:
     """The tick, every `every` seconds, and the sweep, as often as allowed.
 
     With the tick goes what takes its time: verdicts, and rows for SQL that nobody wrote.
@@ -155,8 +155,6 @@ def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[st
         close_forgotten(db)
 
     return {
-        "transexplain.tick": PeriodicTask(call=tick_and_log, seconds=every),
-        "transexplain.sweep": PeriodicTask(
-            call=lambda: queue.sweep(db, settings), seconds=queue.EVERY
-        ),
+        "transexplain.tick": (tick_and_log, every),
+        "transexplain.sweep": (lambda: queue.sweep(db, settings), queue.EVERY),
     }
