@@ -27,7 +27,6 @@ from kombu.exceptions import OperationalError
 from transexplain.errors import ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import shards
-from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
 from transexplain.types.plans import DeviceClass, Modality, device_class
@@ -45,15 +44,11 @@ from workers.queue_names import MODALITIES, queue_of, queues_for
 log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
-#: writes what the report of a run says into its tables for SQL: database's URL, run, an event that
-#: ends it early, and what its process calls first
-Close = Callable[[str, str, threading.Event, Callable[[], None]], None]
 
 
-def _close(close: Close | None, database_url: str, run_id: str, stop: threading.Event) -> None:
-    # what reports need is imported when a run ends
-    close = close or DUTIES.load("close")
-    close(database_url, run_id, stop, partial(logs.join, logs.carried()))
+def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
+    """Write a run's rows for SQL; what reports need is imported when a run ends."""
+    DUTIES.load("close")(database_url, run_id, stop, partial(logs.join, logs.carried()))
 
 
 class ShardFailedError(Exception):
@@ -72,9 +67,6 @@ class WorkerOptions:
     crew: int = 1  #: processes that share this machine's cores, this one among them
     until_idle: float | None = None  #: it ends after so many seconds without work; None: never
     log_format: logs.Format = "text"
-    close: Close | None = None  #: None: what Celery's command line is handed, see `app.DUTIES`
-    #: sends lost messages again while a worker with `until_idle` waits
-    sweep: Callable[[Database, Settings], object] | None = None
 
 
 def run_worker(
@@ -169,7 +161,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             name=self._name,
             device=device,
             devices=self._options.crew,
-            closing=partial(_close, self._options.close, settings.database_url),
+            closing=partial(_close, settings.database_url),
         )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)
@@ -180,13 +172,13 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         task_revoked.connect(self._shard_task.on_revoked, weak=False)
         self._bench, self._leave = bench, pool.leave
         self._idle: IdleWatch | None = None
-        if self._options.until_idle is not None and self._options.sweep is not None:
+        if self._options.until_idle is not None:
             self._idle = IdleWatch(
                 linger=self._options.until_idle,
                 in_hand=lambda: pool.in_hand,
                 connected=app.connected.is_set,
                 waits=partial(turns.any_waits, db, self._name),
-                sweep=partial(self._options.sweep, db, settings),
+                sweep=lambda: DUTIES.load("sweep")(db, settings),
                 end=pool.leave,
             )
 

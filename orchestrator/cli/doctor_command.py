@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
 
 
-TraceOption = Annotated[
-    bool, typer.Option("--trace", help="try whether a step can be traced and replayed as a graph")
-]
-
-
 def doctor(  # noqa: PLR0913 - the options of a command line
     source: Annotated[str | None, typer.Argument(help="the model, instead of --model")] = None,
     *,
@@ -46,7 +41,10 @@ def doctor(  # noqa: PLR0913 - the options of a command line
     dtype: Annotated[
         str, typer.Option("--dtype", help="float64, float32, bfloat16 or float16")
     ] = "float32",
-    trace: TraceOption = False,
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="try whether a step can be traced and replayed as a graph"),
+    ] = False,
     json_: opt.AsJson = False,
 ) -> None:
     """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""

@@ -66,21 +66,17 @@ def _print(verdict: "GateVerdict") -> None:
     typer.echo(f"run {verdict.run_id} ({verdict.name}): {end}")
 
 
-Format = Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))]
-Output = Annotated[
-    opt.Place | None,
-    opt.place_option(
-        *("--output", "--out", "-o"),
-        help="file, or folder for csv; default: print, if it is a text",
-    ),
-]
-
-
 def export(
     run_id: opt.RunId = "latest",
     *,
-    form: Format,
-    output: Output = None,
+    form: Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))],
+    output: Annotated[
+        opt.Place | None,
+        opt.place_option(
+            *("--output", "--out", "-o"),
+            help="file, or folder for csv; default: print, if it is a text",
+        ),
+    ] = None,
     redact: opt.Redact = False,
     min_count: opt.MinCount = None,
     db: opt.DatabaseUrl = None,

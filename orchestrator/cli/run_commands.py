@@ -118,9 +118,6 @@ def prepare(
     return prepared
 
 
-Wait = Annotated[
-    bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
-]
 FilesLost = Annotated[
     bool,
     typer.Option(
@@ -177,7 +174,9 @@ def submit(  # noqa: PLR0913 - the options of a command line
     share: Share = None,
     most_workers: MostWorkers = None,
     db: opt.DatabaseUrl = None,
-    wait: Wait = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
+    ] = False,
     report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
@@ -366,27 +365,9 @@ def work_and_report(
         raise typer.Exit(code)
 
 
-Methods = Annotated[
-    list[str] | None,
-    typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option("--metric", help="a metric, may be repeated; or `all`; default: usual ones"),
-]
 Baseline = Annotated[
     str | None,
     typer.Option("--baseline", help="replacement of hidden positions: mask, unk, mean, blur, ..."),
-]
-Items = Annotated[
-    int | None,
-    typer.Option(
-        "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
-    ),
-]
-
-OnQueue = Annotated[
-    bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")
 ]
 
 
@@ -394,14 +375,27 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
     overrides: opt.EvaluationOverrides,
-    method: Methods = None,
-    metric: Metrics = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="a metric, may be repeated; or `all`; default: usual ones"),
+    ] = None,
     baseline: Baseline = None,
-    items: Items = None,
+    items: Annotated[
+        int | None,
+        typer.Option(
+            "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
+        ),
+    ] = None,
     set_: opt.Set = None,
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
-    queue_: OnQueue = False,
+    queue_: Annotated[
+        bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")
+    ] = False,
     db: opt.DatabaseUrl = None,
     report_dir: opt.ReportDir = Path("evaluations"),
     output: opt.OutputMode,

@@ -33,8 +33,8 @@ from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessGuard, AccessRules
 from orchestrator.serve.links import RefusedError
 from orchestrator.serve.live_desk import LiveDesk
-from orchestrator.serve.live_pages import live_routes
-from orchestrator.serve.operating import FleetOperator, operating_routes
+from orchestrator.serve.live_pages import live_route
+from orchestrator.serve.operating import FleetOperator, operating_route
 from orchestrator.serve.own_forms import OwnForms, fields_of
 from orchestrator.serve.page_request import NotThereError, PageRequest, RunningCounts, names_of
 from orchestrator.serve.page_table import PAGES, Page
@@ -114,8 +114,8 @@ def application(
         Route("/openapi.json", partial(_openapi, rules, features)),
         Route("/static/{name}", _static),
         *monitoring_routes(db, queue, broker),
-        *operating_routes(db, operator, forms),
-        *live_routes(db, desk, forms),
+        operating_route(db, operator, forms),
+        live_route(db, desk, forms),
     ]
     if rules.token is not None:
         routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))
@@ -179,43 +179,30 @@ def _body(page: Page, request: PageRequest, as_json: bool, drawing: Mapping[str,
     return drawn_pages.html(page.name, **{**document, **answer.drawing, **drawing})
 
 
-def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
-    return problem(request, error)
-
-
-def _away(request: Request, error: Exception) -> Response:
-    if isinstance(error, DamagedRowError):
-        return problem(request, RefusedError(500, "Damaged", str(error)))
-    log.warning("%s", error)
-    text = "The database does not answer. This page works again as soon as it does."
-    away = RefusedError(503, "The database is away", text, headers={"Retry-After": _RETRY_SECONDS})
-    return problem(request, away)
-
-
-def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    text = "There is no such page." if error.status_code == 404 else error.detail
-    return problem(request, RefusedError(error.status_code, "Not found", text))
-
-
-def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # nobody reads it
-
-
-def _broken(request: Request, error: Exception) -> Response:
+def _problem(request: Request, error: Exception) -> Response:
+    """The page that reports an error."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # nobody reads it
     text = "The server met an error of its own, which its log describes."
-    return problem(request, RefusedError(500, "An error", text))
+    refusal = RefusedError(500, "An error", text)
+    if isinstance(error, RefusedError):
+        refusal = error
+    elif isinstance(error, DamagedRowError):
+        refusal = RefusedError(500, "Damaged", str(error))
+    elif isinstance(error, DatabaseError):
+        log.warning("%s", error)
+        text = "The database does not answer. This page works again as soon as it does."
+        retry = {"Retry-After": _RETRY_SECONDS}
+        refusal = RefusedError(503, "The database is away", text, headers=retry)
+    elif isinstance(error, HTTPException):
+        text = "There is no such page." if error.status_code == 404 else error.detail
+        refusal = RefusedError(error.status_code, "Not found", text)
+    return problem(request, refusal)
 
 
-#: exception -> the page that reports it
-_PROBLEMS: dict[Any, Callable[[Request, Exception], Response]] = {
-    RefusedError: _refused,
-    DatabaseError: _away,
-    HTTPException: _http_error,
-    ClientDisconnect: _gone,
-    Exception: _broken,
-}
+_PROBLEMS = dict.fromkeys(
+    (RefusedError, DatabaseError, HTTPException, ClientDisconnect, Exception), _problem
+)
 
 
 def _openapi(rules: AccessRules, features: Mapping[str, bool], request: Request) -> Response:

@@ -5,7 +5,7 @@ Pages keep the handle that only reads; a second one writes, for these actions al
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -62,76 +62,40 @@ class FleetOperator:
         threading.Thread(target=sql_results.close_apart, args=work, name="results").start()
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The result of an action."""
-
-    text: str
-    queued: int = 0  #: shards
-    hints: int | None = None  #: messages to workers; None: there is no broker, or it is away
-
-
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """One thing to do to a run."""
-
-    title: str
-    does: str  #: what happens, in a sentence
-    act: Callable[[FleetOperator, str, Fields], _Done]
+#: what is done to a run -> what happens, in a sentence
+ACTIONS: Mapping[str, str] = {
+    "cancel": "Waiting shards are not computed, workers stop before their next batch, and what "
+    "they have in hand is lost. What was saved stays. A cancelled run cannot go on.",
+    "retry": "Shards that gave up and damaged ones wait again, with all their attempts. What they "
+    "saved stays until it is replaced.",
+    "resume": "Finished shards stay. Those that gave up and damaged ones wait again, and workers "
+    "are told of all that wait.",
+}
+#: what an action did, the shards that it queued, and the messages to workers; None: none were sent
+_Done = tuple[str, int, int | None]
 
 
-def _cancel(operator: FleetOperator, run_id: str, _fields: Fields) -> _Done:
+def _cancel(operator: FleetOperator, run_id: str) -> _Done:
     if not run_actions.cancel(operator.db, run_id, operator.close_apart):
-        return _Done("The run was over already; nothing was changed.")
-    return _Done("The run is cancelled. Workers stop before their next batch.")
+        return "The run was over already; nothing was changed.", 0, None
+    return "The run is cancelled. Workers stop before their next batch.", 0, None
 
 
-def _retry(operator: FleetOperator, run_id: str, fields: Fields) -> _Done:
-    failed = fields.words.get("failed", "") not in ("", "false", "0")
-    return _again(operator, run_id, failed=failed)
-
-
-def _resume(operator: FleetOperator, run_id: str, _fields: Fields) -> _Done:
-    return _again(operator, run_id)
-
-
-def _again(operator: FleetOperator, run_id: str, *, failed: bool = False) -> _Done:
+def _again(operator: FleetOperator, run_id: str, *, failed: bool) -> _Done:
     run_actions.resumable(operator.db, run_id)
     queued = run_actions.queue_again(operator.db, run_id, failed=failed)
     answer = f"{counted(queued, 'shard')} queued once more."
     if not runs.progress(operator.db, run_id).states["queued"]:
-        return _Done(f"{answer} Nothing waits to be done.", queued)
+        return f"{answer} Nothing waits to be done.", queued, None
     if not operator.has_broker:
-        return _Done(f"{answer} {_NO_BROKER.format(run=run_id)}", queued)
+        return f"{answer} {_NO_BROKER.format(run=run_id)}", queued, None
     try:
         sent = run_actions.send_hints(operator.db, operator.settings, run_id)
     except BrokerError as error:
         log.warning("%s", error)
         away = "The broker does not answer; workers hear of the shards when a sweep reaches it."
-        return _Done(f"{answer} {away}", queued)
-    return _Done(f"{answer} Workers got messages about {counted(sent, 'shard')}.", queued, sent)
-
-
-ACTIONS: Mapping[str, _Action] = {
-    "cancel": _Action(
-        "Cancel",
-        "Waiting shards are not computed, workers stop before their next batch, and what they "
-        "have in hand is lost. What was saved stays. A cancelled run cannot go on.",
-        _cancel,
-    ),
-    "retry": _Action(
-        "Retry",
-        "Shards that gave up and damaged ones wait again, with all their attempts. What they saved "
-        "stays until it is replaced.",
-        _retry,
-    ),
-    "resume": _Action(
-        "Resume",
-        "Finished shards stay. Those that gave up and damaged ones wait again, and workers are "
-        "told of all that wait.",
-        _resume,
-    ),
-}
+        return f"{answer} {away}", queued, None
+    return f"{answer} Workers got messages about {counted(sent, 'shard')}.", queued, sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +125,10 @@ class _SeenRun:
         return "No shard of this run gave up, and no item failed that another try may explain."
 
 
-def operating_routes(db: Database, operator: FleetOperator | None, forms: OwnForms) -> list[Route]:
-    """The forms' routes; without an operator they say that this server only reads."""
-    return [
-        Route(PATH, partial(_form, db, operator, forms), methods=["GET", "POST"], name="operate")
-    ]
+def operating_route(db: Database, operator: FleetOperator | None, forms: OwnForms) -> Route:
+    """The forms' route; without an operator it says that this server only reads."""
+    work = partial(_form, db, operator, forms)
+    return Route(PATH, work, methods=["GET", "POST"], name="operate")
 
 
 async def _form(
@@ -179,7 +142,6 @@ async def _form(
     if names["action"] not in ACTIONS:
         raise NotThereError(f"A run can be: {', '.join(ACTIONS)}.")
     name, run_id = names["action"], names["run"]
-    action = ACTIONS[name]
     seen = await run_in_threadpool(_look, db, run_id)
     scope = f"{name} {run_id}"
     if request.method != "POST":
@@ -188,15 +150,10 @@ async def _form(
     fields = await fields_of(request, _FORM_BYTES, "A form has at most 16 KiB.")
     forms.check(request, scope, fields.words.get(TOKEN, ""))
     user = forms.user_of(request)
-    done = await run_in_threadpool(_act, operator, action, name, user, run_id, fields)
-    document = {
-        "run": run_id,
-        "action": name,
-        "done": done.text,
-        "shards_queued": done.queued,
-        "hints_sent": done.hints,
-    }
-    drawing = {"title": action.title, "here": "operate", "run": seen.run}
+    text, queued, hints = await run_in_threadpool(_act, operator, name, user, run_id, fields)
+    counts = {"shards_queued": queued, "hints_sent": hints}
+    document = {"run": run_id, "action": name, "done": text, **counts}
+    drawing = {"title": name.capitalize(), "here": "operate", "run": seen.run}
     return answered(request, "operated", document, drawing)
 
 
@@ -215,25 +172,25 @@ def _confirmation(
     document: dict[str, Any] = {
         "run": seen.run,
         "action": name,
-        "does": ACTIONS[name].does,
+        "does": ACTIONS[name],
         "against": against,
         "progress": seen.progress,
         "failures": seen.failures,
         "failed_to_retry": seen.passing,
         TOKEN: token,
     }
-    drawing = {"title": ACTIONS[name].title, "here": "operate"}
+    drawing = {"title": name.capitalize(), "here": "operate"}
     drawing["address"] = link("runs", seen.run.id, "operate", name)
-    response = answered(request, "operate", document, drawing)
-    forms.keep(request, response, cookie)
-    return response
+    return forms.kept(request, answered(request, "operate", document, drawing), cookie)
 
 
-def _act(
-    operator: FleetOperator, action: _Action, name: str, user: str, run_id: str, fields: Fields
-) -> _Done:
+def _act(operator: FleetOperator, name: str, user: str, run_id: str, fields: Fields) -> _Done:
+    failed = name == "retry" and fields.words.get("failed", "") not in ("", "false", "0")
     try:
-        done = action.act(operator, run_id, fields)
+        if name == "cancel":
+            done = _cancel(operator, run_id)
+        else:
+            done = _again(operator, run_id, failed=failed)
     except (ConfigurationError, ObjectStoreError) as error:
         log.warning("%s of run %s by %r was refused: %s", name, run_id, user, error)
         raise RefusedError(409, "Not possible", str(error)) from None
@@ -246,5 +203,5 @@ def _act(
             "The database refused or did not answer; the server's log says why. The role that "
             "this server uses must be allowed to write.",
         ) from None
-    log.warning("%s of run %s by %r: %s", name, run_id, user, done.text)
+    log.warning("%s of run %s by %r: %s", name, run_id, user, done[0])
     return done
