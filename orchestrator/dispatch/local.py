@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.dispatch.stopping import (
     NOBODY,
-    OnWait,
     Reports,
     start_ignoring_interrupts,
     stopping,
@@ -222,9 +221,9 @@ class _Reported:
         """
         with self._lock:
             items, (passes, share) = self._saved + in_hand(cells), checks(cells)
-            if self._report.items is not None and items > self._items:
+            if items > self._items:
                 self._report.items(items - self._items)
-            if self._report.checks is not None and passes > self._checks:
+            if passes > self._checks:
                 self._report.checks(passes - self._checks, share)
             self._items, self._checks = max(self._items, items), max(self._checks, passes)
 
@@ -298,7 +297,9 @@ class _Children:
 class _Waiting:
     """Tells whom a run waits for: after a moment, and then once in the length of a lease."""
 
-    def __init__(self, db: Database, run_id: str, every: float, on_wait: OnWait | None) -> None:
+    def __init__(
+        self, db: Database, run_id: str, every: float, on_wait: Callable[[str], None]
+    ) -> None:
         self._db, self._run_id = db, run_id
         self._every = every
         self._on_wait = on_wait
@@ -323,7 +324,7 @@ class _Waiting:
             return
         self._due = now + self._every
         free_dead(self._db, self._run_id)
-        if self._on_wait is not None and (reason := self._reason()):
+        if reason := self._reason():
             self._on_wait(reason)
 
     def _reason(self) -> str | None:

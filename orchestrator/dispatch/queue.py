@@ -200,8 +200,7 @@ def follow(
     is called; also while the broker is away, which ends nothing. `look` is called each time: its
     exceptions end the watching. `stop` ends it with KeyboardInterrupt; workers go on.
     """
-    on_items = report.items or (lambda count: None)
-    warn = report.wait or (lambda message: None)
+    warn = report.wait
     stop = stop or threading.Event()
     state = runs.progress(db, run_id)
     seen, moved = state.items_finished, time.monotonic()
@@ -220,7 +219,7 @@ def follow(
         pause = max(_POLL, (time.monotonic() - started) / _QUERY_SHARE)
         finished = state.items_finished
         if finished > seen:
-            on_items(finished - seen)
+            report.items(finished - seen)
             seen, moved = finished, time.monotonic()
         elif time.monotonic() - moved > settings.lease_seconds:
             if state.paused:

@@ -23,10 +23,10 @@ from store_samples import make_plan, make_result, make_shards
 from tiny_audit import make_audit
 from typer.testing import CliRunner
 
-from orchestrator.cli import progress
+from orchestrator.cli import run_commands
 from orchestrator.cli.command_line import app
 from orchestrator.cli.fleet_commands import _seconds_until
-from orchestrator.cli.progress import RecentRate, run_progress
+from orchestrator.cli.run_commands import RecentRate, run_progress
 from orchestrator.dispatch import local, queue
 from orchestrator.dispatch import queue as sweep
 from orchestrator.dispatch.fleet_size import FleetSize, WorkLeft, fleet_size
@@ -488,7 +488,7 @@ def test_lines_of_json_are_few_and_the_last_is_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(progress.time, "monotonic", clock)
+    monkeypatch.setattr(run_commands.time, "monotonic", clock)
     with run_progress("name", 100, 10, "json") as display:
         for _ in range(90):
             clock.now += 0.1
@@ -508,7 +508,8 @@ def test_lines_of_json_are_few_and_the_last_is_whole(
 @pytest.mark.parametrize("output", ["quiet", "bar"])
 def test_without_a_terminal_nothing_is_drawn(output, capsys: pytest.CaptureFixture[str]) -> None:
     with run_progress("name", 5, 0, output) as display:
-        assert (display.items, display.checks) == (None, None)
+        display.items(5)
+        display.checks(3, 0.5)
     assert capsys.readouterr() == ("", "")
 
 

@@ -542,7 +542,7 @@ def test_the_verb_takes_the_limits(
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(
-        "orchestrator.serve.server.serve_pages", lambda *_, desk, **__: seen.append(desk)
+        "orchestrator.serve.application.serve_pages", lambda *_, desk, **__: seen.append(desk)
     )
     words = ("serve", "--db", f"sqlite:///{db.path}")
     assert call(*words)[0] == 0 and seen == [None]
