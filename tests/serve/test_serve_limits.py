@@ -209,7 +209,9 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
     """Sets other limits than a server has."""
 
     def choose(patience: float = 60.0, **bounds: int) -> None:
-        monkeypatch.setattr(application, "_PATIENCE", dict.fromkeys(application._PATIENCE, patience))
+        monkeypatch.setattr(
+            application, "_PATIENCE", dict.fromkeys(application._PATIENCE, patience)
+        )
         for name, value in bounds.items():
             monkeypatch.setattr(application, f"_{name}", value)
 
