@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.shown_explanations import ledger_line
+from orchestrator.cli.explain_command import ledger_line
 from orchestrator.spec.data_section import ModelOption, require_local_model
 from orchestrator.spec.spec_document import parameters
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from orchestrator.serve.links import link
-from orchestrator.serve.slow_worker import PagePiece
+from orchestrator.serve.slow_desk import PagePiece
 from transexplain.errors import ItemError
 from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import marked_html, marks_css, nodes_css

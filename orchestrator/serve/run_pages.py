@@ -23,7 +23,7 @@ from orchestrator.serve.page_request import (
     PageRequest,
     run_called,
 )
-from orchestrator.serve.slow_worker import PageJob
+from orchestrator.serve.slow_desk import PageJob
 from transexplain.errors import ConfigurationError
 from transexplain.reports.forest import ForestAxis, axis_around
 from transexplain.reports.page import moment
