@@ -16,10 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.serve import drawn_pages, live_worker
+from orchestrator.serve import drawn_pages, live_desk
 from orchestrator.serve.links import RefusedError, link
-from orchestrator.serve.live_desk import LiveDesk, LiveSettings
-from orchestrator.serve.live_worker import LiveRequest, RequestError
+from orchestrator.serve.live_desk import LiveDesk, LiveRequest, LiveSettings, RequestError
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
 from orchestrator.serve.page_request import names_of, run_called
 from orchestrator.serve.replies import answered, sent, wants_json
@@ -54,7 +53,7 @@ class _Runs:
         plan = self._plans.get(run_id)
         if plan is None:
             try:
-                plan = live_worker.without_groups(runs.get(self._db, run_id).plan)
+                plan = live_desk.without_groups(runs.get(self._db, run_id).plan)
             except ConfigurationError as error:
                 raise RefusedError(409, "Not explained here", str(error)) from None
             while len(self._plans) >= _PLANS:
@@ -145,7 +144,7 @@ async def _explained(
     request_ = _request(desk, plan, fields)
     answer = await asyncio.wrap_future(desk.ask(request_))
     if wants_json(request):
-        document = {"run": run.id, "model": plan.model.source, **live_worker.plain(answer)}
+        document = {"run": run.id, "model": plan.model.source, **live_desk.plain(answer)}
         return sent(drawn_pages.json_bytes(document), True)
     return _shown(request, desk, forms, run, plan, _Given(request_, answer))
 
