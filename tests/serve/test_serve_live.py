@@ -523,19 +523,6 @@ def test_runs_that_have_no_such_model_say_so(house: House) -> None:
     assert client.get("/runs/~zz/explain").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--live-seconds", "5"), "--live-seconds is a limit of --live"),
-        (("--live", "--live-rate", "0"), "--live-rate"),
-        (("--live", "--live-seconds", "x"), "--live-seconds"),
-    ],
-)
-def test_wrong_limits_are_named(call: Call, words: tuple[str, ...], says: str) -> None:
-    code, printed = call("serve", *words)
-    assert code == 2 and says in printed
-
-
 def test_the_verb_takes_the_limits(
     call: Call, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
