@@ -19,9 +19,8 @@ from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.types.plans import SPREAD
-from workers.device_worker import WorkerOptions, run_worker
+from workers.device_worker import EXIT_AWAY, EXIT_IDLE, PATIENCE, WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
-from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, PATIENCE
 from workers.reader_process import follow_parent
 
 log = logging.getLogger(__name__)

@@ -53,17 +53,12 @@ class Look(NamedTuple):
         return PALETTES[self.palette]
 
 
-@dataclass(frozen=True, slots=True)
-class Pictures:
-    """A picture and the heatmaps over it, each a `data:` address."""
+def pictures_of(item: GalleryItem, root: str, look: Look) -> dict[str, Any] | None:
+    """A picture and the heatmaps over it, each a `data:` address; None: the item is no picture.
 
-    original: str | None
-    missing: str  #: why there is no original; heatmaps then stand alone
-    drawn: tuple[str, ...]  #: of the first `PICTURES` explanations, each on its own scale
-
-
-def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
-    """None: the item is no picture. `root` is the folder that its file lies in."""
+    `drawn` are those of the first `PICTURES` explanations, each on its own scale; `missing` says
+    why there is no `original`. `root` is the folder that its file lies in.
+    """
     if not any(explanation.grid for explanation in item.explanations):
         return None
     few = item.explanations[:PICTURES]
@@ -72,12 +67,11 @@ def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
     except ItemError as error:
         grids = (np.asarray(explanation.grid or ((0.0,),)) for explanation in few)
         alone = tuple(data_uri(tile(grid, palette=look.palette)) for grid in grids)
-        return Pictures(None, str(error), alone)
+        return {"original": None, "missing": str(error), "drawn": alone}
     image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
     ground = muted(image)
-    return Pictures(
-        data_uri(image), "", tuple(_over(ground, explanation, look) for explanation in few)
-    )
+    drawn = tuple(_over(ground, explanation, look) for explanation in few)
+    return {"original": data_uri(image), "missing": "", "drawn": drawn}
 
 
 def _over(ground: Image.Image, explanation: Explanation, look: Look) -> str:

@@ -98,31 +98,15 @@ def _again(operator: FleetOperator, run_id: str, *, failed: bool) -> _Done:
     return f"{answer} Workers got messages about {counted(sent, 'shard')}.", queued, sent
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenRun:
-    """A run as it stands when somebody wants to act on it."""
-
-    run: ListedRun
-    progress: RunProgress
-    failures: Mapping[str, int] | None  #: kind -> items; None: not readable
-
-    @property
-    def passing(self) -> int | None:
-        """Failed items that another try may explain."""
-        if self.failures is None:
-            return None
-        return sum(self.failures.get(kind, 0) for kind in shards.PASSING_KINDS)
-
-    def against(self, action: str) -> str:
-        """Why the action makes no sense; "": it does."""
-        state, states = self.run.state, self.progress.states
-        if action == "cancel":
-            return "" if state == "running" else f"The run is {state} already."
-        if state == "cancelled":
-            return "The run was cancelled; start a new one."
-        if action == "resume" or states["dead"] or self.passing != 0:
-            return ""
-        return "No shard of this run gave up, and no item failed that another try may explain."
+def _against(action: str, run: ListedRun, progress: RunProgress, passing: int | None) -> str:
+    """Why the action makes no sense; "": it does. `passing`: see `_look`."""
+    if action == "cancel":
+        return "" if run.state == "running" else f"The run is {run.state} already."
+    if run.state == "cancelled":
+        return "The run was cancelled; start a new one."
+    if action == "resume" or progress.states["dead"] or passing != 0:
+        return ""
+    return "No shard of this run gave up, and no item failed that another try may explain."
 
 
 def operating_route(db: Database, operator: FleetOperator | None, forms: OwnForms) -> Route:
@@ -142,46 +126,41 @@ async def _form(
     if names["action"] not in ACTIONS:
         raise NotThereError(f"A run can be: {', '.join(ACTIONS)}.")
     name, run_id = names["action"], names["run"]
-    seen = await run_in_threadpool(_look, db, run_id)
+    run, document = await run_in_threadpool(_look, db, name, run_id)
     scope = f"{name} {run_id}"
     if request.method != "POST":
-        return _confirmation(request, forms, scope, name, seen)
+        token, cookie = forms.token(request, scope)
+        drawing = {"title": name.capitalize(), "here": "operate"}
+        drawing["address"] = link("runs", run_id, "operate", name)
+        page = answered(request, "operate", {**document, TOKEN: token}, drawing)
+        return forms.kept(request, page, cookie)
     forms.check_origin(request)
     fields = await fields_of(request, _FORM_BYTES, "A form has at most 16 KiB.")
     forms.check(request, scope, fields.words.get(TOKEN, ""))
     user = forms.user_of(request)
     text, queued, hints = await run_in_threadpool(_act, operator, name, user, run_id, fields)
     counts = {"shards_queued": queued, "hints_sent": hints}
-    document = {"run": run_id, "action": name, "done": text, **counts}
-    drawing = {"title": name.capitalize(), "here": "operate", "run": seen.run}
-    return answered(request, "operated", document, drawing)
+    result = {"run": run_id, "action": name, "done": text, **counts}
+    shown = {"title": name.capitalize(), "here": "operate", "run": run}
+    return answered(request, "operated", result, shown)
 
 
-def _look(db: Database, run_id: str) -> _SeenRun:
-    run = run_called(db, run_id)
-    readable = browsing.texts_readable(db)
-    failures = fleet_state.failures(db, run_id) if readable else None
-    return _SeenRun(run, runs.progress(db, run_id), failures)
-
-
-def _confirmation(
-    request: Request, forms: OwnForms, scope: str, name: str, seen: _SeenRun
-) -> Response:
-    against = seen.against(name)
-    token, cookie = forms.token(request, scope)
-    document: dict[str, Any] = {
-        "run": seen.run,
-        "action": name,
-        "does": ACTIONS[name],
-        "against": against,
-        "progress": seen.progress,
-        "failures": seen.failures,
-        "failed_to_retry": seen.passing,
-        TOKEN: token,
+def _look(db: Database, action: str, run_id: str) -> tuple[ListedRun, dict[str, Any]]:
+    """The run, and what would be done to it as it stands."""
+    run, progress = run_called(db, run_id), runs.progress(db, run_id)
+    failures = fleet_state.failures(db, run_id) if browsing.texts_readable(db) else None
+    passing = None  # failed items that another try may explain, where they can be read
+    if failures is not None:
+        passing = sum(failures.get(kind, 0) for kind in shards.PASSING_KINDS)
+    return run, {
+        "run": run,
+        "action": action,
+        "does": ACTIONS[action],
+        "against": _against(action, run, progress, passing),
+        "progress": progress,
+        "failures": failures,
+        "failed_to_retry": passing,
     }
-    drawing = {"title": name.capitalize(), "here": "operate"}
-    drawing["address"] = link("runs", seen.run.id, "operate", name)
-    return forms.kept(request, answered(request, "operate", document, drawing), cookie)
 
 
 def _act(operator: FleetOperator, name: str, user: str, run_id: str, fields: Fields) -> _Done:
