@@ -265,12 +265,10 @@ def tick(
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
         fired = fire(store, settings)
-        for result in fired:
-            what = (
-                f"run {result.run_id}" if result.run_id else result.error or "nothing has changed"
-            )
-            typer.echo(f"schedule {result.schedule}: {what}", err=result.error is not None)
-        run_ids = [result.run_id for result in fired if result.run_id]
+        for name, run_id, error in fired:
+            what = f"run {run_id}" if run_id else error or "nothing has changed"
+            typer.echo(f"schedule {name}: {what}", err=error is not None)
+        run_ids = [run_id for _, run_id, _ in fired if run_id]
         _dispatch(store, settings, run_ids, report_dir if work else None)
 
 

@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from orchestrator.dispatch import queue
 from orchestrator.plan import PreparedAudit, prepare_audit
@@ -27,13 +26,8 @@ RETRY = 300.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FireResult:
-    """The result of one due schedule."""
-
-    schedule: str
-    run_id: str | None = None
-    error: str | None = None  #: neither run nor error: nothing had changed
+#: a due schedule, its run and its error; neither: nothing had changed
+FireResult = tuple[str, str | None, str | None]
 
 
 def tick(db: Database, settings: Settings) -> list[FireResult]:
@@ -58,7 +52,7 @@ def tick(db: Database, settings: Settings) -> list[FireResult]:
             message = str(error) if ours else f"{type(error).__name__}: {error}"
             log.error("schedule %s: %s", schedule.name, message)
             schedules.fail(db, schedule.name, message, RETRY)
-            fired.append(FireResult(schedule=schedule.name, error=message))
+            fired.append((schedule.name, None, message))
     return fired
 
 
@@ -76,10 +70,10 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireRes
     previous = schedules.last_run(db, due.name)
     if due.on_change and previous and _same(runs.get(db, previous).plan, prepared.plan):
         skipped = schedules.skip(db, due, at, previous)
-        return FireResult(schedule=due.name) if skipped else None
+        return (due.name, None, None) if skipped else None
     audit = (prepared.plan, prepared.shards)
     run_id = schedules.fire(db, due, at, audit, previous, prepared.place)
-    return FireResult(schedule=due.name, run_id=run_id) if run_id else None
+    return (due.name, run_id, None) if run_id else None
 
 
 def _prepare(due: Schedule, settings: Settings) -> PreparedAudit:
@@ -148,7 +142,7 @@ def periodic_tasks(db: Database, settings: Settings, every: float) -> PeriodicTa
     """
 
     def tick_and_log() -> None:
-        fired_any = any(fired.run_id for fired in tick(db, settings))
+        fired_any = any(run_id for _, run_id, _ in tick(db, settings))
         deliver(db)
         if fired_any:  # last: an absent broker must not delay verdicts; the sweep sends later
             queue.top_up(db, settings)

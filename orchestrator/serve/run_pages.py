@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from orchestrator.schedule.fire_times import overdue, upcoming
-from orchestrator.serve.drawn_pages import LinePoint, line_drawing
+from orchestrator.serve.drawn_pages import line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.page_request import (
     BadQueryError,
@@ -253,11 +253,9 @@ def _chart(
 ) -> Markup:
     """A number of the runs' rows with its interval, from the oldest run to the newest."""
     points = [
-        LinePoint(
-            name=f"{run['id']}, {moment(run['created'])}",
-            value=row.get(name),
-            low=row.get(f"{name}_low"),
-            high=row.get(f"{name}_high"),
+        (
+            f"{run['id']}, {moment(run['created'])}",
+            *(row.get(name), row.get(f"{name}_low"), row.get(f"{name}_high")),
         )
         for run in reversed(listed)
         for row in [rows.get(run["id"], {})]

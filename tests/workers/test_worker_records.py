@@ -86,11 +86,8 @@ def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     """An audit of which one text is a secret."""
     folder = tmp_path_factory.mktemp("audit")
-    spec = load_spec(make_audit(folder, evaluation={"items": 0}))
-    path = folder / "texts.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    lines[3] = f'{{"text": "{SECRET} film", "label": "good"}}'
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = {3: f'{{"text": "{SECRET} film", "label": "good"}}'}
+    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
 
 
