@@ -162,7 +162,7 @@ def _watch(
             swept = time.monotonic()
             begun = time.perf_counter()
             done = sweep.sweep(db, settings, every=sweep.EVERY - 0.1)
-            figures.sweeps.append((time.perf_counter() - begun, done.sent if done else 0))
+            figures.sweeps.append((time.perf_counter() - begun, done[0] if done else 0))
         begun = time.perf_counter()
         state = runs.progress(db, run_id).state
         figures.progress.append(time.perf_counter() - begun)

@@ -61,12 +61,12 @@ def _receiver() -> Iterator[str]:
 
 def _switch(endpoint: str | None) -> None:
     """As a process would be that was started with this endpoint."""
-    if tracing._tracing.provider is not None:
-        tracing._tracing.provider.shutdown()
+    if (begun := tracing._tracing()) is not None:
+        begun[0].shutdown()
     os.environ.pop(_ENDPOINT, None)
     if endpoint is not None:
         os.environ[_ENDPOINT] = endpoint
-    tracing._tracing = tracing._Tracing()
+    tracing._tracing.cache_clear()
 
 
 def _prepared(folder: Path, rows: int, shard_size: int) -> PreparedAudit:

@@ -513,27 +513,10 @@ def _run(
 
 #: column of `AuditResult.groups` -> what it holds of a verdict
 _COLUMNS = (
-    "group",
-    "reference",
-    "state",
-    "mention",
-    "outcome",
-    "mention_reason",
-    "outcome_reason",
-    "prediction",
-    "probability",
-    "probability_low",
-    "probability_high",
-    "changed_across",
-    "changed_within",
-    "rate_prediction",
-    "items",
-    "rate",
-    "reference_rate",
-    "difference",
-    "difference_low",
-    "difference_high",
-    "not_tested",
+    *("group", "reference", "state", "mention", "outcome", "mention_reason", "outcome_reason"),
+    *("prediction", "probability", "probability_low", "probability_high"),
+    *("changed_across", "changed_within", "rate_prediction", "items", "rate", "reference_rate"),
+    *("difference", "difference_low", "difference_high", "not_tested"),
 )
 
 

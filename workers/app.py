@@ -28,12 +28,13 @@ from workers.queue_names import queues_for
 
 #: what beat calls: name of the task -> seconds
 PERIODIC = {"transexplain.sweep": 5.0, "transexplain.tick": 30.0}
-#: what Celery's command line hands to the worker and the beat that it starts from this module;
-#: `transexplain worker` and `transexplain beat` hand theirs over themselves
+#: what a worker and a beat call that lies above this package, imported when it is called:
+#: `transexplain beat` hands over tasks of its own
 DUTIES = Registry(
     "duty",
     {
         "close": "transexplain.reports.sql_results:close_apart",
+        "sweep": "orchestrator.dispatch.queue:sweep",
         "periodic tasks": "orchestrator.schedule.tick:periodic_tasks",
     },
 )

@@ -8,7 +8,6 @@ idempotent and SQL remembers what they did, so several beats do no harm.
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from celery import Celery
@@ -22,12 +21,8 @@ from workers.app import DUTIES, PERIODIC, make_app
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PeriodicTask:
-    """Something to call, and how often."""
-
-    call: Callable[[], object]
-    seconds: float
+#: name of a task -> what it calls, and every how many seconds
+PeriodicTasks = Mapping[str, tuple[Callable[[], object], float]]
 
 
 class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
@@ -58,12 +53,12 @@ class PeriodicScheduler(Scheduler):  # type: ignore[misc]  # celery has no types
             log.exception("%s failed", entry.task)
 
 
-def register(app: Celery, tasks: Mapping[str, PeriodicTask]) -> None:
-    """Make these the tasks of the application's schedule, by their names."""
-    for name, task in tasks.items():
-        app.task(_task(task.call), name=name, shared=False)
+def register(app: Celery, tasks: PeriodicTasks) -> None:
+    """Make these the tasks of the application's schedule."""
+    for name, (call, _) in tasks.items():
+        app.task(_task(call), name=name, shared=False)
     app.conf.beat_schedule = {
-        name: {"task": name, "schedule": task.seconds} for name, task in tasks.items()
+        name: {"task": name, "schedule": seconds} for name, (_, seconds) in tasks.items()
     }
 
 
@@ -74,7 +69,7 @@ def _task(call: Callable[[], object]) -> Callable[[], None]:
     return periodic
 
 
-def run_beat(settings: Settings, tasks: Mapping[str, PeriodicTask]) -> None:
+def run_beat(settings: Settings, tasks: PeriodicTasks) -> None:
     """Carry out each task at its interval, until SIGTERM or Ctrl-C.
 
     SIGTERM lets the task in hand end; a second one ends at once, and an unfinished transaction is
@@ -82,7 +77,7 @@ def run_beat(settings: Settings, tasks: Mapping[str, PeriodicTask]) -> None:
     """
     app = make_app(settings)
     register(app, tasks)
-    shortest = min(task.seconds for task in tasks.values())
+    shortest = min(seconds for _, seconds in tasks.values())
     service = Service(app, max_interval=min(1.0, shortest), scheduler_cls=PeriodicScheduler)
 
     def end(number: int, frame: Any) -> None:
@@ -90,5 +85,6 @@ def run_beat(settings: Settings, tasks: Mapping[str, PeriodicTask]) -> None:
         service.stop()  # the loop ends; an exception from here could land in any library's callback
 
     signal.signal(signal.SIGTERM, end)
-    log.info("beat: %s", ", ".join(f"{name} every {d.seconds:g} s" for name, d in tasks.items()))
+    every = (f"{name} every {seconds:g} s" for name, (_, seconds) in tasks.items())
+    log.info("beat: %s", ", ".join(every))
     service.start()

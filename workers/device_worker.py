@@ -4,16 +4,22 @@ Celery's main thread stays free, so that `inspect`, `revoke`, `rate_limit`, even
 work while a shard is computed; its `solo` pool would answer between two shards. The worker
 holds one message, and one more for each shard whose computation has ended or is about to end, see
 `Device.room`.
+
+With `--until-idle` it ends once nothing waits that it could do, for batch systems and machines paid
+by time. A run that is paused, or that has as many claimed shards as it may have, does not wait. Nor
+does a run whose last shards others hold: a lost shard comes back within a lease, for a worker that
+lingers.
 """
 
 import logging
 import math
 import signal
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -24,10 +30,9 @@ from celery.signals import task_revoked, worker_ready
 from celery.worker import state
 from kombu.exceptions import OperationalError
 
-from transexplain.errors import ConfigurationError, DatabaseError
+from transexplain.errors import BrokerError, ConfigurationError, DatabaseError, InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import shards
-from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
 from transexplain.types.plans import DeviceClass, Modality, device_class
@@ -37,23 +42,91 @@ from workers.claim_to_commit import End, Workbench
 from workers.device_turns import Device
 from workers.fair_turns import FairTurns
 from workers.heartbeat import free_dead
-from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, IdleWatch
 from workers.message_guard import TASK, RefusalCounts
 from workers.model_cache import ModelCache
 from workers.queue_names import MODALITIES, queue_of, queues_for
 
+#: exit status of a supervised process that found nothing to do: its place stays empty
+EXIT_IDLE = 72
+EXIT_AWAY = InfrastructureError.exit_code
+_EVERY = 2.0  #: seconds between two looks
+#: seconds that broker or database may be away: a restart, or a standby that takes over
+PATIENCE = 120.0
+
+
+@dataclass(kw_only=True, slots=True)
+class IdleWatch:
+    """A thread that calls `end`, once, after `linger` seconds in which nothing was to be done.
+
+    Where shards wait and this worker has none their messages may be lost: it sweeps. Where
+    the broker or the database is away for `patience` seconds it ends, too, with status 4.
+    """
+
+    linger: float
+    in_hand: Callable[[], bool]  #: whether this worker has a task under way
+    connected: Callable[[], bool]  #: whether it has a broker
+    waits: Callable[[], bool]  #: whether a shard waits that it could take; may raise DatabaseError
+    sweep: Callable[[], object]  #: sends lost messages again; may raise BrokerError
+    end: Callable[[int], None]  #: receives the status
+    every: float = _EVERY
+    patience: float = PATIENCE
+    _over: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread = threading.Thread(target=self._watch, name="idle-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more; the worker ends."""
+        self._over.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        idle_since = there_at = time.monotonic()
+        pause = min(self.every, max(0.05, self.linger))
+        while not self._over.wait(pause):
+            try:
+                idle = self._is_idle()
+            except (DatabaseError, BrokerError) as error:
+                idle_since, away = time.monotonic(), time.monotonic() - there_at
+                log.warning(
+                    "whether shards wait is not known, or no message can be sent: %s", error
+                )
+                if away >= self.patience:
+                    log.error("away for %.0f s: this worker ends", away)
+                    self.end(EXIT_AWAY)
+                    return
+                continue
+            there_at = time.monotonic()
+            if not idle:
+                idle_since = there_at
+            elif there_at - idle_since >= self.linger:
+                log.info("nothing waits for this worker: it ends")
+                self.end(EXIT_IDLE)
+                return
+
+    def _is_idle(self) -> bool:
+        if self.in_hand():
+            return False
+        if not self.connected():
+            raise BrokerError("there is no connection to the broker")
+        if not self.waits():
+            return True
+        self.sweep()
+        return False
+
+
 log = logging.getLogger(__name__)
 
 _REVOKED = "its task was revoked"
-#: writes what the report of a run says into its tables for SQL: database's URL, run, an event that
-#: ends it early, and what its process calls first
-Close = Callable[[str, str, threading.Event, Callable[[], None]], None]
 
 
-def _close(close: Close | None, database_url: str, run_id: str, stop: threading.Event) -> None:
-    # what reports need is imported when a run ends
-    close = close or DUTIES.load("close")
-    close(database_url, run_id, stop, partial(logs.join, logs.carried()))
+def _close(database_url: str, run_id: str, stop: threading.Event) -> None:
+    """Write a run's rows for SQL; what reports need is imported when a run ends."""
+    DUTIES.load("close")(database_url, run_id, stop, partial(logs.join, logs.carried()))
 
 
 class ShardFailedError(Exception):
@@ -72,9 +145,6 @@ class WorkerOptions:
     crew: int = 1  #: processes that share this machine's cores, this one among them
     until_idle: float | None = None  #: it ends after so many seconds without work; None: never
     log_format: logs.Format = "text"
-    close: Close | None = None  #: None: what Celery's command line is handed, see `app.DUTIES`
-    #: sends lost messages again while a worker with `until_idle` waits
-    sweep: Callable[[Database, Settings], object] | None = None
 
 
 def run_worker(
@@ -169,7 +239,7 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
             name=self._name,
             device=device,
             devices=self._options.crew,
-            closing=partial(_close, self._options.close, settings.database_url),
+            closing=partial(_close, settings.database_url),
         )
         pool = worker.pool
         pool.consumer = lambda: getattr(worker, "consumer", None)
@@ -180,13 +250,13 @@ class ShardStep(bootsteps.StartStopStep):  # type: ignore[misc]  # celery has no
         task_revoked.connect(self._shard_task.on_revoked, weak=False)
         self._bench, self._leave = bench, pool.leave
         self._idle: IdleWatch | None = None
-        if self._options.until_idle is not None and self._options.sweep is not None:
+        if self._options.until_idle is not None:
             self._idle = IdleWatch(
                 linger=self._options.until_idle,
                 in_hand=lambda: pool.in_hand,
                 connected=app.connected.is_set,
                 waits=partial(turns.any_waits, db, self._name),
-                sweep=partial(self._options.sweep, db, settings),
+                sweep=lambda: DUTIES.load("sweep")(db, settings),
                 end=pool.leave,
             )
 

@@ -67,7 +67,10 @@ class _Mending:
 
     global_keyprefix: str
     connection_pool: Any
-    on_refused: OnRefused
+
+    def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
+        self.on_refused = on_refused
+        super().__init__(*args, **kwargs)
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         execute = super().execute_command  # type: ignore[misc]
@@ -94,10 +97,6 @@ class _Mending:
 class _RedisPipeline(_Mending, redis.PrefixedRedisPipeline):  # type: ignore[misc]
     """A client's pipeline that is sent again where a key was of a wrong type."""
 
-    def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
-        self.on_refused = on_refused
-        super().__init__(*args, **kwargs)
-
     def execute(self, raise_on_error: bool = True) -> Any:
         commands = list(self.command_stack)
         try:
@@ -111,10 +110,6 @@ class _RedisPipeline(_Mending, redis.PrefixedRedisPipeline):  # type: ignore[mis
 
 class _RedisClient(_Mending, redis.PrefixedStrictRedis):  # type: ignore[misc]  # kombu has no types
     """A client whose blocking read returns valid messages only, or nothing as after its timeout."""
-
-    def __init__(self, *args: Any, on_refused: OnRefused, **kwargs: Any) -> None:
-        self.on_refused = on_refused
-        super().__init__(*args, **kwargs)
 
     def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> _RedisPipeline:
         return _RedisPipeline(

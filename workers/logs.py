@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from pythonjsonlogger.json import JsonFormatter
@@ -23,16 +22,10 @@ _current: ContextVar[dict[str, Any]] = ContextVar("fields", default={})  # noqa:
 _ARGUMENTS = re.compile(r"\('([\w-]+)', (\d+)\)")
 
 
-@dataclass(slots=True)
-class _Process:
-    """The fields of every line of this process."""
-
-    form: Format | None = None  #: None: logs are not configured here
-    formatter: logging.Formatter | None = None
-    fields: dict[str, Any] = field(default_factory=dict)
-
-
-_process = _Process()
+#: of every line of this process
+_fields_of_all: dict[str, Any] = {}
+#: the form of this process's logs, and what writes it; empty: they are not configured here
+_configured: list[tuple[Format, logging.Formatter]] = []
 
 
 def form_of(text: str) -> Format:
@@ -52,14 +45,14 @@ def configure(form: Format) -> None:
     handler.addFilter(_add_fields)
     formatter = _json() if form == "json" else _TextFormatter()
     handler.setFormatter(formatter)
-    _process.form, _process.formatter = form, formatter
+    _configured[:] = [(form, formatter)]
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins at every start
 
 
 def for_process(**known: Any) -> None:
     """Lines of every thread of this process carry these fields."""
-    _process.fields.update(known)
+    _fields_of_all.update(known)
 
 
 #: the logging of a process, for one that works for it: its form, and fields of every line
@@ -68,12 +61,12 @@ Carried = tuple[Format | None, Mapping[str, Any]]
 
 def known() -> dict[str, Any]:
     """The fields of a line that is logged here and now."""
-    return {**_process.fields, **_current.get()}
+    return {**_fields_of_all, **_current.get()}
 
 
 def carried() -> Carried:
     """The `Carried` of this process, for a process that it begins."""
-    return _process.form, known()
+    return next((form for form, _ in _configured), None), known()
 
 
 def join(carried: Carried) -> None:
@@ -89,13 +82,14 @@ def last_line(message: str) -> str | None:
 
     None where this process's logs are not configured here.
     """
-    if _process.formatter is None:
+    if not _configured:
         return None
+    _, formatter = _configured[0]
     record = logging.makeLogRecord(
         {"name": __name__, "levelno": logging.CRITICAL, "levelname": "CRITICAL", "msg": message}
     )
     _add_fields(record)
-    return _process.formatter.format(record)
+    return formatter.format(record)
 
 
 @contextmanager

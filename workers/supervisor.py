@@ -19,9 +19,8 @@ from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.types.plans import SPREAD
-from workers.device_worker import WorkerOptions, run_worker
+from workers.device_worker import EXIT_AWAY, EXIT_IDLE, PATIENCE, WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
-from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, PATIENCE
 from workers.reader_process import follow_parent
 
 log = logging.getLogger(__name__)
@@ -119,7 +118,9 @@ def supervise(
                 stops += 1
                 _pass_on(places, number, kill=stops > 1)
             for place in places:
-                _collect_dead(place, on_death or (lambda pid: None), stopping=stops > 0)
+                pid = _dead_child(place, stopping=stops > 0)
+                if pid is not None and on_death is not None:
+                    on_death(pid)
                 _fill(place, settings, work, stopping=stops > 0)
             running = [place.process for place in places if place.process is not None]
             if stops and not running:
@@ -163,14 +164,6 @@ def _pass_on(places: Sequence[_Place], number: int, *, kill: bool) -> None:
             (place.process.kill if kill else place.process.terminate)()
 
 
-def _collect_dead(place: _Place, on_death: OnDeath, *, stopping: bool) -> None:
-    if place.process is None or place.process.is_alive():
-        return
-    pid = place.process.pid or 0
-    if _report_death(place, stopping):
-        on_death(pid)
-
-
 def _fill(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> None:
     over = stopping or place.given_up or place.idle
     if place.process is None and not over and time.monotonic() >= place.due:
@@ -184,10 +177,11 @@ def _fill(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> N
         log.info("worker on %s: process %d", place.options.device, place.process.pid)
 
 
-def _report_death(place: _Place, stopping: bool) -> bool:
-    """Note how a child ended and when its place may be taken again; whether it died."""
+def _dead_child(place: _Place, *, stopping: bool) -> int | None:
+    """Note how a child ended and when its place may be taken again; its id, if it died."""
     process = place.process
-    assert process is not None
+    if process is None or process.is_alive():
+        return None
     process.join()
     code, pid = process.exitcode or 0, process.pid
     process.close()
@@ -199,25 +193,25 @@ def _report_death(place: _Place, stopping: bool) -> bool:
     if code == EXIT_IDLE:
         place.idle = True
         log.info("worker on %s (process %d) found nothing to do", place.options.device, pid)
-        return False
+        return None
     if stopping or code == 0:
         place.deaths = 0
         log.info("%s", message)
-        return code != 0
+        return pid if code else None
     if code == _BAD_REQUEST:
         place.given_up = True
         log.error("%s; it is not started again: see its message above", message)
-        return True
+        return pid
     place.away = (place.away or place.started) if _misses_a_server(place) else None
     if place.away is not None and time.monotonic() - place.away >= PATIENCE:
         place.given_up = True
         log.error("%s; it is not started again: a server is away for too long", message)
-        return True
+        return pid
     place.deaths = place.deaths + 1 if lived < _AT_ONCE else 0
     pause = min(_LONGEST_PAUSE, 2.0 ** (place.deaths - 1)) if place.deaths else 0.0
     place.due = time.monotonic() + pause
     log.warning("%s; another starts in %.0f s", message, pause)
-    return True
+    return pid
 
 
 def _misses_a_server(place: _Place) -> bool:

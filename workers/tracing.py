@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from transexplain.errors import installing
@@ -31,6 +31,7 @@ _SERVICE = "transexplain-worker"  #: unless OTEL_SERVICE_NAME says otherwise
 _KEY = "transexplain."  #: how names of attributes begin
 _FLUSH = 5_000  #: milliseconds that the end of a worker waits for what is not sent yet
 _NOTHING: AbstractContextManager[None] = nullcontext()
+_BEGINNING = threading.Lock()
 
 
 def is_wanted(variables: Mapping[str, str]) -> bool:
@@ -42,49 +43,32 @@ def is_wanted(variables: Mapping[str, str]) -> bool:
     return by_otlp and any(variables.get(name) for name in _ENDPOINTS)
 
 
-@dataclass(slots=True)
-class _Tracing:
-    """The tracer of this process, made at the first span."""
-
-    begun: bool = False
-    tracer: "Tracer | None" = None
-    provider: "TracerProvider | None" = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def begin(self) -> "Tracer | None":
-        """Make it where it is wanted; without the packages there is a warning and no trace."""
-        with self.lock:
-            if not self.begun:
-                if is_wanted(os.environ):
-                    self._make()
-                self.begun = True
-            return self.tracer
-
-    def _make(self) -> None:
-        try:
-            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-            from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
-        except ImportError:
-            log.warning(
-                "OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: %s",
-                installing("tracing"),
-            )
-            return
-        resource = Resource.create()
-        if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
-            resource = resource.merge(Resource({SERVICE_NAME: _SERVICE}))
-        self.provider = TracerProvider(resource=resource)
-        self.provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self.tracer = self.provider.get_tracer("transexplain", __version__)
-
-
-_tracing = _Tracing()
+@cache
+def _tracing() -> "tuple[TracerProvider, Tracer] | None":
+    """The tracer of this process; None: not wanted, or the packages are missing, with a warning."""
+    if not is_wanted(os.environ):
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        reason = installing("tracing")
+        log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but nothing is traced: %s", reason)
+        return None
+    resource = Resource.create()
+    if str(resource.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
+        resource = resource.merge(Resource({SERVICE_NAME: _SERVICE}))
+    provider = TracerProvider(resource=resource)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider, provider.get_tracer("transexplain", __version__)
 
 
 def _tracer() -> "Tracer | None":
-    return _tracing.tracer if _tracing.begun else _tracing.begin()
+    with _BEGINNING:  # two threads would make two
+        begun = _tracing()
+    return begun and begun[1]
 
 
 def is_on() -> bool:
@@ -94,8 +78,8 @@ def is_on() -> bool:
 
 def flush() -> None:
     """Send what is not sent yet; a receiver that is away is waited for a few seconds."""
-    if _tracing.provider is not None:
-        _tracing.provider.force_flush(_FLUSH)
+    if (begun := _tracing()) is not None:
+        begun[0].force_flush(_FLUSH)
 
 
 def _attributes(known: Mapping[str, Any]) -> dict[str, Any]:

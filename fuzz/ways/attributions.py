@@ -14,7 +14,7 @@ import scipy.sparse.csgraph
 
 from fuzz.guard import promise
 from fuzz.ways.tables import options_of
-from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+from orchestrator.plan.import_plan import import_spec, prepare_import
 from transexplain.auditing.explained_shard import import_shard
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
@@ -53,8 +53,8 @@ def target(data: bytes) -> None:
     _LEXICON.write_text(_GROUPS)
     overrides = {"groups": str(_LEXICON)} if options.get("groups") else {}
     spec = import_spec(str(_FILE), overrides, _settings(options))
-    request = ImportRequest(columns=_texts(options.get("columns")), classes=_classes(options))
-    found = prepare_import(spec, request, Settings(snapshot_dir=Path("snapshots")))
+    named = {"columns": _texts(options.get("columns")), "classes": _classes(options)}
+    found = prepare_import(spec, Settings(snapshot_dir=Path("snapshots")), **named)
     plan = found.plan
     rows = plan.dataset.rows
     shard = Shard(index=0, start=0, stop=rows)

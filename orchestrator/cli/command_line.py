@@ -42,7 +42,6 @@ class _Verb(TyperCommand):
     """A verb whose module is imported when the verb is used, so that `--help` is quick."""
 
     def make_context(self, info_name: str | None, args: list[str], *rest: Any, **more: Any) -> Any:
-        """The context of the verb itself."""
         return _loaded(self.name or "").make_context(info_name, args, *rest, **more)
 
 
@@ -150,12 +149,10 @@ class _Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Do as the stream's method does."""
         with self._guarded():
             return int(self._stream.write(text))
 
     def flush(self) -> None:
-        """Do as the stream's method does."""
         with self._guarded():
             self._stream.flush()
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from orchestrator.cli import options as opt
-from orchestrator.cli.shown_explanations import ledger_line
+from orchestrator.cli.explain_command import ledger_line
 from orchestrator.spec.data_section import ModelOption, require_local_model
 from orchestrator.spec.spec_document import parameters
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
@@ -22,11 +22,6 @@ from transexplain.types.plans import DatasetSpec, Shard
 if TYPE_CHECKING:
     from transexplain.doctor import Diagnosis
     from transexplain.models.loaded_model import LoadedModel
-
-
-TraceOption = Annotated[
-    bool, typer.Option("--trace", help="try whether a step can be traced and replayed as a graph")
-]
 
 
 def doctor(  # noqa: PLR0913 - the options of a command line
@@ -46,7 +41,10 @@ def doctor(  # noqa: PLR0913 - the options of a command line
     dtype: Annotated[
         str, typer.Option("--dtype", help="float64, float32, bfloat16 or float16")
     ] = "float32",
-    trace: TraceOption = False,
+    trace: Annotated[
+        bool,
+        typer.Option("--trace", help="try whether a step can be traced and replayed as a graph"),
+    ] = False,
     json_: opt.AsJson = False,
 ) -> None:
     """Examine one item: operators and their rules, the ledger, cost, batches, what is missing."""

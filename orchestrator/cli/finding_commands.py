@@ -38,10 +38,7 @@ def compare(
     force: Annotated[
         bool, typer.Option("--force", help="compare although more than the model differs")
     ] = False,
-    report_dir: Annotated[
-        opt.Place,
-        opt.place_option("--out", "-o", "--report-dir", help="where the report is written"),
-    ] = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -216,26 +213,20 @@ def _number(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "--target", "-t", help="as the audit names it; default: predicted, else its first"
-    ),
-]
-Class = Annotated[str | None, typer.Option("--class", help="look at this class alone")]
-Sample = Annotated[int, typer.Option("--sample", help="largest number of items of a class")]
-ReportDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the files are written")
-]
-
-
 def strategies(
     run_id: opt.RunId = "latest",
     *,
-    target: Target = None,
-    class_: Class = None,
-    sample: Sample = 2000,
-    report_dir: ReportDir = Path("audits"),
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", "-t", help="as the audit names it; default: predicted, else its first"
+        ),
+    ] = None,
+    class_: Annotated[str | None, typer.Option("--class", help="look at this class alone")] = None,
+    sample: Annotated[
+        int, typer.Option("--sample", help="largest number of items of a class")
+    ] = 2000,
+    report_dir: opt.ReportDir = Path("audits"),
     json_: opt.AsJson = False,
     db: opt.DatabaseUrl = None,
 ) -> None:

@@ -3,11 +3,10 @@ vacuum, backup, results, grant-read).
 """
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -81,7 +80,7 @@ def worker(  # noqa: PLR0913 - the options of a command line
     `--until-idle` it ends by itself (status 0), and sends lost messages again meanwhile: a batch
     system's job needs no `transexplain beat`.
     """
-    from orchestrator.dispatch.queue import check_broker, sweep
+    from orchestrator.dispatch.queue import check_broker
     from workers import logs
     from workers.device_worker import WorkerOptions, run_worker
 
@@ -98,8 +97,6 @@ def worker(  # noqa: PLR0913 - the options of a command line
         modalities=opt.modalities_of(modality),
         log_format=logs.form_of(log_format),
         until_idle=None if not until_idle else _LINGER if linger is None else linger,
-        close=_close,
-        sweep=sweep,
     )
     if devices:
         code = _supervise(settings, devices, options, max_shards)
@@ -107,13 +104,6 @@ def worker(  # noqa: PLR0913 - the options of a command line
         code = run_worker(settings, options)
     if code:
         raise typer.Exit(code)
-
-
-def _close(database_url: str, run_id: str, stop: Event, prepare: Callable[[], None]) -> None:
-    """Write a run's rows for SQL; what reports need is imported when a run ends."""
-    from transexplain.reports.sql_results import close_apart
-
-    close_apart(database_url, run_id, stop, prepare)
 
 
 def _supervise(
@@ -139,9 +129,6 @@ Ahead = Annotated[
 ]
 
 KeepReport = Annotated[bool, typer.Option("--keep-report", help="leave the files of reports")]
-ReportDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="folder of the reports")
-]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")]
 
 
@@ -196,7 +183,7 @@ def prune(
         bool, typer.Option("--dry-run", help="only list what would be deleted")
     ] = False,
     keep_report: KeepReport = False,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     yes: Yes = False,
     db: opt.DatabaseUrl = None,
 ) -> None:
@@ -237,7 +224,7 @@ def delete_run(
     run: opt.RunId,
     *,
     keep_report: KeepReport = False,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     yes: Yes = False,
     db: opt.DatabaseUrl = None,
 ) -> None:

@@ -174,6 +174,9 @@ def place_option(*names: str, help: str) -> Any:
     return typer.Option(*names, parser=any_path, metavar="PATH", help=help)
 
 
+ReportDir = Annotated[
+    Place, place_option("--out", "-o", "--report-dir", help="folder that files are written to")
+]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", help="parameter of the method, e.g. --param gamma=0.25"),

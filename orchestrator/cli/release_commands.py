@@ -16,7 +16,7 @@ from transexplain.files.paths import write_whole
 from transexplain.reports.exports import EXPORTS
 
 if TYPE_CHECKING:
-    from orchestrator.gate import GateVerdict
+    from orchestrator.gate.policy_verdict import GateVerdict
     from transexplain.provenance.verification import VerifiedLine
 
 
@@ -36,7 +36,8 @@ def gate(
     db: opt.DatabaseUrl = None,
 ) -> None:
     """Check a run against a policy: a line for every rule, exit code 1 where one is broken."""
-    from orchestrator.gate import judge, load_policy, write_junit
+    from orchestrator.gate.policy import load_policy
+    from orchestrator.gate.policy_verdict import judge, write_junit
 
     request = load_policy(policy)
     with opt.open_store(opt.settings_with(db)) as store:
@@ -66,21 +67,17 @@ def _print(verdict: "GateVerdict") -> None:
     typer.echo(f"run {verdict.run_id} ({verdict.name}): {end}")
 
 
-Format = Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))]
-Output = Annotated[
-    opt.Place | None,
-    opt.place_option(
-        *("--output", "--out", "-o"),
-        help="file, or folder for csv; default: print, if it is a text",
-    ),
-]
-
-
 def export(
     run_id: opt.RunId = "latest",
     *,
-    form: Format,
-    output: Output = None,
+    form: Annotated[str, typer.Option("--format", "-f", help=", ".join(EXPORTS))],
+    output: Annotated[
+        opt.Place | None,
+        opt.place_option(
+            *("--output", "--out", "-o"),
+            help="file, or folder for csv; default: print, if it is a text",
+        ),
+    ] = None,
     redact: opt.Redact = False,
     min_count: opt.MinCount = None,
     db: opt.DatabaseUrl = None,

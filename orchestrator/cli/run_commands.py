@@ -1,16 +1,29 @@
 """Verbs that start and continue audits: validate, plan, run, submit, resume, retry, cancel."""
 
 import json
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+)
+from rich.text import Text
 
 from orchestrator.cli import options as opt
 from orchestrator.cli.fleet_commands import MostWorkers, Priority, Share, settings_of
-from orchestrator.cli.progress import json_line, run_progress
+from orchestrator.dispatch.stopping import Reports
 from orchestrator.spec.audit_spec import NameOption, load_spec, overrides_of
 from transexplain.errors import ConfigurationError
 from transexplain.reports.phrasing import counted
@@ -118,13 +131,6 @@ def prepare(
     return prepared
 
 
-ReportDir = Annotated[
-    opt.Place,
-    opt.place_option("--out", "-o", "--report-dir", help="folder that the report is written to"),
-]
-Wait = Annotated[
-    bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
-]
 FilesLost = Annotated[
     bool,
     typer.Option(
@@ -146,7 +152,7 @@ def run(  # noqa: PLR0913 - the options of a command line
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Run an audit here, or by workers of a cluster, and write its report."""
@@ -181,8 +187,10 @@ def submit(  # noqa: PLR0913 - the options of a command line
     share: Share = None,
     most_workers: MostWorkers = None,
     db: opt.DatabaseUrl = None,
-    wait: Wait = False,
-    report_dir: ReportDir = Path("audits"),
+    wait: Annotated[
+        bool, typer.Option("--wait", help="watch until the end, send lost messages again, report")
+    ] = False,
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Put an audit on the queue for workers."""
@@ -212,7 +220,7 @@ def resume(
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Continue a run: finished shards stay, others go on, dead and damaged ones are done again."""
@@ -242,7 +250,7 @@ def retry(  # noqa: PLR0913 - the options of a command line
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Try dead shards again and, with --failed, shards with failed items."""
@@ -308,6 +316,141 @@ def cancel(run_id: opt.RunId, *, db: opt.DatabaseUrl = None) -> None:
         typer.echo(f"run {run.id} {'cancelled' if done else f'was {run.state} already'}")
 
 
+WINDOW = 10.0  #: seconds over which a rate is measured
+_EVERY = 5.0  #: seconds between two lines of JSON at least
+
+
+class RecentRate:
+    """Items per second, over the last seconds only: it falls while nothing is done."""
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self.clock = clock or time.monotonic
+        self._begun = self.clock()
+        self._added: deque[tuple[float, int]] = deque()
+
+    def add(self, count: int) -> None:
+        """So many more are done."""
+        self._added.append((self.clock(), count))
+
+    def per_second(self) -> float:
+        """The rate by now."""
+        now = self.clock()
+        while self._added and self._added[0][0] < now - WINDOW:
+            self._added.popleft()
+        elapsed = min(WINDOW, now - self._begun)
+        return sum(count for _, count in self._added) / elapsed if elapsed > 0 else 0.0
+
+
+class _JsonLines:
+    """A line on standard output every few seconds."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self._total, self._done, self._checks, self._share = total, done, 0, 0.0
+        self._rate, self._last, self._new = RecentRate(), float("-inf"), False
+
+    def items(self, count: int) -> None:
+        self._done += count
+        self._rate.add(count)
+        self._changed()
+
+    def checks(self, count: int, share: float) -> None:
+        self._checks, self._share = self._checks + count, share
+        self._changed()
+
+    def _changed(self) -> None:
+        self._new = True
+        if self._rate.clock() - self._last >= _EVERY:
+            self.say()
+
+    def say(self) -> None:
+        """Write what is new since the last line."""
+        if not self._new:
+            return
+        self._last, self._new, rate = self._rate.clock(), False, self._rate.per_second()
+        json_line(
+            "progress",
+            done=self._done,
+            total=self._total,
+            items_per_second=round(rate, 2),
+            seconds_left=round((self._total - self._done) / rate, 1) if rate else None,
+            checks=self._checks,
+            checks_share=round(self._share, 3),
+        )
+
+
+class _Rate(ProgressColumn):
+    """So many a second."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.fields["rate"].per_second()
+        return Text(f"{rate:.1f} {task.fields['unit']}/s")
+
+
+class _Left(ProgressColumn):
+    """The time left at the rate of the last seconds."""
+
+    def render(self, task: Task) -> Text:
+        rate = task.fields["rate"].per_second()
+        if task.total is None or task.completed >= task.total:
+            return Text("")  # of checks nobody knows how many are to come
+        if not rate:
+            return Text("-:--:--")
+        minutes, seconds = divmod(round((task.total - task.completed) / rate), 60)
+        return Text(f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}")
+
+
+class _Bars:
+    """A bar over the items, and one over the passes of checks once there are any."""
+
+    def __init__(self, bar: Progress, label: str, total: int, done: int) -> None:
+        self._bar, self._label = bar, label
+        self._rates = {"items": RecentRate()}
+        self._tasks = {"items": self._add(label, "items", total, done)}
+
+    def _add(self, label: str, unit: str, total: int | None, done: int = 0) -> Any:
+        return self._bar.add_task(
+            label, total=total, completed=done, rate=self._rates[unit], unit=unit
+        )
+
+    def items(self, count: int) -> None:
+        self._advance("items", count)
+
+    def checks(self, count: int, share: float) -> None:
+        if "checks" not in self._tasks:
+            self._rates["checks"] = RecentRate()
+            self._tasks["checks"] = self._add("", "checks", None)
+        description = f"{self._label}: checks, {share:.0%} of the time"
+        self._bar.update(self._tasks["checks"], description=description)
+        self._advance("checks", count)
+
+    def _advance(self, unit: str, count: int) -> None:
+        self._rates[unit].add(count)
+        self._bar.advance(self._tasks[unit], count)
+
+
+@contextmanager
+def run_progress(label: str, total: int, done: int, output: opt.Output) -> Iterator[Reports]:
+    """Show how far a run of `total` items is, of which `done` were done before."""
+    if output == "json":
+        lines = _JsonLines(total, done)
+        yield Reports(lines.items, lines.checks, opt.warn)
+        lines.say()
+        return
+    console = Console(stderr=True)
+    if output == "quiet" or not console.is_terminal:
+        yield Reports(wait=opt.warn)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, _Rate(), _Left(), console=console) as bar:
+        bars = _Bars(bar, label, total, done)
+        yield Reports(bars.items, bars.checks, opt.warn)
+
+
+def json_line(event: str, **values: Any) -> None:
+    """One event as a line of JSON on standard output."""
+    typer.echo(json.dumps({"event": event, **values}, ensure_ascii=False))
+
+
 _INTERRUPTED = 130
 
 
@@ -337,7 +480,7 @@ def work_and_report(
     """
     from orchestrator.dispatch.executors import RunJob
     from orchestrator.dispatch.finish import check_folder, exit_code, report
-    from orchestrator.dispatch.stopping import Reports, stopping
+    from orchestrator.dispatch.stopping import stopping
     from transexplain.store import runs, shards
 
     check_folder(report_dir, run_id)
@@ -347,8 +490,7 @@ def work_and_report(
         # before the first output: from here on Ctrl-C loses nothing
         with stopping() as stop:
             announce(before, output)
-            with run_progress(before.name, before.items_total, done, output) as display:
-                reports = Reports(display.items, display.checks, opt.warn)
+            with run_progress(before.name, before.items_total, done, output) as reports:
                 executor.work(RunJob(store, run_id, reports, stop, model))
     except KeyboardInterrupt:
         typer.echo(f"interrupted; `transexplain resume {run_id}` continues the run", err=True)
@@ -371,30 +513,9 @@ def work_and_report(
         raise typer.Exit(code)
 
 
-Methods = Annotated[
-    list[str] | None,
-    typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
-]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option("--metric", help="a metric, may be repeated; or `all`; default: usual ones"),
-]
 Baseline = Annotated[
     str | None,
     typer.Option("--baseline", help="replacement of hidden positions: mask, unk, mean, blur, ..."),
-]
-Items = Annotated[
-    int | None,
-    typer.Option(
-        "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
-    ),
-]
-
-OnQueue = Annotated[
-    bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")
-]
-TableDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="where the tables are written")
 ]
 
 
@@ -402,16 +523,29 @@ def evaluate(  # noqa: PLR0913 - the options of a command line
     spec: opt.SpecPath = None,
     *,
     overrides: opt.EvaluationOverrides,
-    method: Methods = None,
-    metric: Metrics = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", help="a method, may be repeated; or `all`; default: quick ones"),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", help="a metric, may be repeated; or `all`; default: usual ones"),
+    ] = None,
     baseline: Baseline = None,
-    items: Items = None,
+    items: Annotated[
+        int | None,
+        typer.Option(
+            "--items", min=0, help="number of items, sampled from the data; default 200, 0: all"
+        ),
+    ] = None,
     set_: opt.Set = None,
     chosen: opt.Chosen,
     host_processes: opt.HostProcesses = None,
-    queue_: OnQueue = False,
+    queue_: Annotated[
+        bool, typer.Option("--queue", help="leave it to workers on the queue, and wait")
+    ] = False,
     db: opt.DatabaseUrl = None,
-    report_dir: TableDir = Path("evaluations"),
+    report_dir: opt.ReportDir = Path("evaluations"),
     output: opt.OutputMode,
 ) -> None:
     """Measure how faithful explanations are: tables with intervals, curves, paired tests."""
@@ -489,24 +623,24 @@ def import_(  # noqa: PLR0913 - the options of a command line
     previous: opt.Previous = None,
     processes: opt.Processes = 1,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     output: opt.OutputMode,
 ) -> None:
     """Group statistics and a report over attributions made elsewhere; no model is loaded."""
     from orchestrator.dispatch.executors import LocalProcesses, Workforce
-    from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+    from orchestrator.plan.import_plan import import_spec, prepare_import
 
     settings = opt.settings_with(db)
     executor = LocalProcesses(Workforce(settings=settings, processes=processes))
     groups = {"lexicon": lexicon, "reference": reference, "practical": practical, "slice": slice_}
-    request = ImportRequest(
+    spec = import_spec(file, overrides_of(name=name, **groups), set_ or (), model_name)
+    prepared = prepare_import(
+        *(spec, settings),
         columns=_columns(column),
         classes=tuple(map(str.strip, classes.split(","))) if classes else (),
         method=method_name,
         unit=unit,
     )
-    spec = import_spec(file, overrides_of(name=name, **groups), set_ or (), model_name)
-    prepared = prepare_import(spec, request, settings)
     for warning in prepared.warnings:
         opt.warn(warning)
     with opt.open_store(settings) as store:

@@ -127,9 +127,6 @@ def receivers_named(
 Work = Annotated[
     bool, typer.Option("--work", help="work the runs off here instead of on the queue")
 ]
-ReportDir = Annotated[
-    opt.Place, opt.place_option("--out", "-o", "--report-dir", help="folder of the reports")
-]
 #: seconds between two ticks
 EVERY = 30.0
 
@@ -247,7 +244,7 @@ def run_now(
     *,
     work: Work = False,
     db: opt.DatabaseUrl = None,
-    report_dir: ReportDir = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
 ) -> None:
     """Start a schedule's run now, changed or not; its cadence does not change."""
     from orchestrator.schedule.tick import run_now as fire
@@ -260,7 +257,7 @@ def run_now(
 
 
 def tick(
-    *, work: Work = False, db: opt.DatabaseUrl = None, report_dir: ReportDir = Path("audits")
+    *, work: Work = False, db: opt.DatabaseUrl = None, report_dir: opt.ReportDir = Path("audits")
 ) -> None:
     """Make the runs that are due and post verdicts; for cron, once a minute or so."""
     from orchestrator.schedule.tick import tick as fire
@@ -268,12 +265,10 @@ def tick(
     settings = opt.settings_with(db)
     with opt.open_store(settings) as store:
         fired = fire(store, settings)
-        for result in fired:
-            what = (
-                f"run {result.run_id}" if result.run_id else result.error or "nothing has changed"
-            )
-            typer.echo(f"schedule {result.schedule}: {what}", err=result.error is not None)
-        run_ids = [result.run_id for result in fired if result.run_id]
+        for name, run_id, error in fired:
+            what = f"run {run_id}" if run_id else error or "nothing has changed"
+            typer.echo(f"schedule {name}: {what}", err=error is not None)
+        run_ids = [run_id for _, run_id, _ in fired if run_id]
         _dispatch(store, settings, run_ids, report_dir if work else None)
 
 
@@ -288,21 +283,22 @@ def sweep(
     """Send messages again for shards that no worker holds, and close finished runs."""
     from orchestrator.dispatch import queue
     from transexplain.reports.sql_results import close_forgotten
-    from workers.beat import PeriodicTask, run_beat
+    from workers.beat import run_beat
 
     settings = opt.settings_with(db)
     queue.check_broker(settings, must_answer=False)
     with opt.open_store(settings) as store:
         if every is not None:
             again = partial(queue.sweep, store, settings, every=every)
-            run_beat(settings, {"transexplain.sweep": PeriodicTask(call=again, seconds=every)})
+            run_beat(settings, {"transexplain.sweep": (again, every)})
             return
         swept = queue.sweep(store, settings)
         close_forgotten(store)
     if swept is None:
         typer.echo(f"another process swept less than {queue.EVERY:g} seconds ago")
     else:
-        typer.echo(f"{swept.sent} messages sent, {len(swept.closed)} runs closed")
+        sent, closed = swept
+        typer.echo(f"{sent} messages sent, {len(closed)} runs closed")
 
 
 def beat(

@@ -269,10 +269,7 @@ def _state(state: RunProgress) -> str:
 def report(
     run_id: opt.RunId = "latest",
     *,
-    report_dir: Annotated[
-        opt.Place,
-        opt.place_option("--out", "-o", "--report-dir", help="folder that files are written to"),
-    ] = Path("audits"),
+    report_dir: opt.ReportDir = Path("audits"),
     checked: Annotated[
         Path | None,
         typer.Option("--checked", help="a sheet of `matches` that a person filled: precision"),

@@ -9,12 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from orchestrator.dispatch.stopping import (
     NOBODY,
-    OnWait,
     Reports,
     start_ignoring_interrupts,
     stopping,
@@ -210,9 +208,7 @@ class _Reported:
 
     def look(self, cells: Sequence[Sequence[float]]) -> bool:
         """Report the saved items; return whether there are more than before, by any process."""
-        saved = runs.progress(
-            self._db, self._run_id
-        ).items_finished  # ending an item waits for no query
+        saved = runs.progress(self._db, self._run_id).items_finished  # the lock waits for no query
         with self._lock:
             before, self._saved = self._saved, saved
             self.report(cells)
@@ -225,9 +221,9 @@ class _Reported:
         """
         with self._lock:
             items, (passes, share) = self._saved + in_hand(cells), checks(cells)
-            if self._report.items is not None and items > self._items:
+            if items > self._items:
                 self._report.items(items - self._items)
-            if self._report.checks is not None and passes > self._checks:
+            if passes > self._checks:
                 self._report.checks(passes - self._checks, share)
             self._items, self._checks = max(self._items, items), max(self._checks, passes)
 
@@ -255,12 +251,7 @@ class _Children:
             start_ignoring_interrupts(child)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self._running:
             if child.is_alive():
                 child.terminate()
@@ -306,7 +297,9 @@ class _Children:
 class _Waiting:
     """Tells whom a run waits for: after a moment, and then once in the length of a lease."""
 
-    def __init__(self, db: Database, run_id: str, every: float, on_wait: OnWait | None) -> None:
+    def __init__(
+        self, db: Database, run_id: str, every: float, on_wait: Callable[[str], None]
+    ) -> None:
         self._db, self._run_id = db, run_id
         self._every = every
         self._on_wait = on_wait
@@ -331,7 +324,7 @@ class _Waiting:
             return
         self._due = now + self._every
         free_dead(self._db, self._run_id)
-        if self._on_wait is not None and (reason := self._reason()):
+        if reason := self._reason():
             self._on_wait(reason)
 
     def _reason(self) -> str | None:

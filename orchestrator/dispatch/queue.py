@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 
 from amqp.exceptions import AccessRefused, NotAllowed, NotFound  # type: ignore[import-untyped]
@@ -130,23 +129,18 @@ EVERY = 5.0
 BOUND = 1_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SweepResult:
-    """The result of one sweep."""
-
-    sent: int  #: messages
-    closed: tuple[str, ...]  #: ids of runs that had nothing left to do
-
-
-def sweep(db: Database, settings: Settings, *, every: float = EVERY) -> SweepResult | None:
+def sweep(
+    db: Database, settings: Settings, *, every: float = EVERY
+) -> tuple[int, tuple[str, ...]] | None:
     """Close runs that are through and top up the queue; None: swept less than `every` seconds ago.
 
+    Returns the number of messages sent, and the ids of the runs that had nothing left to do.
     Raises BrokerError where the broker cannot be reached; runs are closed all the same.
     """
     if not shard_messages.take_task(db, "sweep", every):
         return None
     closed = tuple(run_id for run_id in shard_messages.exhausted(db) if runs.finalise(db, run_id))
-    return SweepResult(sent=top_up(db, settings, patience=every), closed=closed)
+    return top_up(db, settings, patience=every), closed
 
 
 def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
@@ -206,8 +200,7 @@ def follow(
     is called; also while the broker is away, which ends nothing. `look` is called each time: its
     exceptions end the watching. `stop` ends it with KeyboardInterrupt; workers go on.
     """
-    on_items = report.items or (lambda count: None)
-    warn = report.wait or (lambda message: None)
+    warn = report.wait
     stop = stop or threading.Event()
     state = runs.progress(db, run_id)
     seen, moved = state.items_finished, time.monotonic()
@@ -226,7 +219,7 @@ def follow(
         pause = max(_POLL, (time.monotonic() - started) / _QUERY_SHARE)
         finished = state.items_finished
         if finished > seen:
-            on_items(finished - seen)
+            report.items(finished - seen)
             seen, moved = finished, time.monotonic()
         elif time.monotonic() - moved > settings.lease_seconds:
             if state.paused:

@@ -176,8 +176,7 @@ class _Watch:
                     self._ray.get(actor)
                 except self._ray.exceptions.RayError as error:
                     self._errors.append(error)
-                    if self._report.wait is not None:
-                        self._report.wait(f"a Ray actor ended: {_reason(error)}")
+                    self._report.wait(f"a Ray actor ended: {_reason(error)}")
             over = self._progress()
         if stop.is_set():
             self._end()
@@ -192,13 +191,11 @@ class _Watch:
         """Report what was finished since the last look; whether nothing is left."""
         finished, open_shards = self._look()
         if finished > self._finished:
-            if self._report.items is not None:
-                self._report.items(finished - self._finished)
+            self._report.items(finished - self._finished)
             self._finished, self._moved = finished, time.monotonic()
         elif time.monotonic() - self._moved > _PATIENCE:
             self._moved = time.monotonic()
-            if self._report.wait is not None:
-                self._report.wait(self._stalled())
+            self._report.wait(self._stalled())
         return not open_shards
 
     def _look(self) -> tuple[int, int]:

@@ -102,18 +102,19 @@ def _say(line: bytes) -> None:
         os.write(2, _SHOW_CURSOR + b"\n" + line if os.isatty(2) else line)
 
 
-OnWait = Callable[[str], None]
+def _ignored(*_: object) -> None: ...
 
 
 class Reports(NamedTuple):
     """Whom the work on a run reports to."""
 
     #: the number of items that were finished since the call before
-    items: Callable[[int], None] | None = None
+    items: Callable[[int], None] = _ignored
     #: the number of passes of checks since then, which finish no item; and the share of all
     #: computing so far that checks took, 0 to 1
-    checks: Callable[[int, float], None] | None = None
-    wait: OnWait | None = None  #: why nothing can be done but to wait for somebody else
+    checks: Callable[[int, float], None] = _ignored
+    #: why nothing can be done but to wait for somebody else
+    wait: Callable[[str], None] = _ignored
 
 
 NOBODY = Reports()

@@ -33,8 +33,7 @@ class _Quiet(WSGIRequestHandler):
 
     timeout = 10  #: seconds in which the client has to send or take something
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing."""
+    def log_message(self, format: str, *args: Any) -> None: ...
 
 
 class _Bounded(ThreadingWSGIServer):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from orchestrator.spec.audit_spec import AuditSpec
+from orchestrator.spec.audit_spec import AuditSpec, private
 from orchestrator.spec.data_section import require_local_model
 from orchestrator.spec.evaluation_section import EvaluationSection, usable
 from orchestrator.spec.groups_section import GroupsSection
@@ -19,7 +19,6 @@ from orchestrator.spec.planned_groups import (
     group_fields,
     lexicon_warnings,
 )
-from orchestrator.spec.privacy_section import private
 from transexplain.analysis.groups.answers import favourable_answers
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.data.shard_reader import (

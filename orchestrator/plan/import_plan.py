@@ -1,7 +1,7 @@
 """Plans an import of attributions made elsewhere: an audit without a model."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from orchestrator.plan.audit_plan import label_warning
@@ -37,16 +37,6 @@ _UNREAD = ("image", "evidence", "spans")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ImportRequest:
-    """The file of an import and its columns, which a specification does not name."""
-
-    columns: Mapping[str, str] = field(default_factory=dict)  #: meaning -> column
-    classes: tuple[str, ...] = ()  #: by index; none: those that the file names
-    method: str = "imported"  #: what the attributions were made with
-    unit: str = "logits"  #: of the scores
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
     """A plan whose attributions are read and checked already."""
 
@@ -75,28 +65,39 @@ def import_spec(
     return spec.model_copy(update={"data": data})
 
 
-def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) -> Imported:
+def prepare_import(
+    spec: AuditSpec,
+    settings: Settings,
+    *,
+    columns: Mapping[str, str] | None = None,
+    classes: tuple[str, ...] = (),
+    method: str = "imported",
+    unit: str = "logits",
+) -> Imported:
     """Read the file, check every row, find classes, targets and groups.
+
+    `columns` are those of the file by their meaning, `classes` its classes by index (default: those
+    that it names). `method` is what the scores were made with, `unit` theirs.
 
     Raises ConfigurationError: the file, a column, the unit, a class or the lexicon is wrong.
     """
-    if request.unit not in get_args(Unit):
-        raise ConfigurationError(f"unit {request.unit!r}: use one of {', '.join(get_args(Unit))}")
-    if len(set(request.classes)) < len(request.classes):
+    if unit not in get_args(Unit):
+        raise ConfigurationError(f"unit {unit!r}: use one of {', '.join(get_args(Unit))}")
+    if len(set(classes)) < len(classes):
         raise ConfigurationError("--classes names a class twice")
     lexicons, privacy = spec.lexicon_groups(), spec.privacy_plan()
     several_of(ModelRef(source=""), spec.thresholds, spec.label_separator)  # refuses both
-    if spec.labels == BY_INDEX and not request.classes:
+    if spec.labels == BY_INDEX and not classes:
         raise ConfigurationError("`labels: by-index` needs the classes in their order: --classes")
-    column = request.columns.get("label") or spec.data.label or LABEL_DEFAULT
+    column = (columns or {}).get("label") or spec.data.label or LABEL_DEFAULT
     called = class_names(expand(spec.data.source), column)
-    labels, sink = label_mapping(spec.labels, request.classes, called), spec.sink.planned()
+    labels, sink = label_mapping(spec.labels, classes, called), spec.sink.planned()
     roles = {name: value for name in ("text", "label", "id") if (value := getattr(spec.data, name))}
     read = prepare_attributions(
         DatasetSpec(**spec.data.model_dump()),
         FileColumns(
-            named={**roles, **request.columns},
-            classes=ClassNames(request.classes) if request.classes else None,
+            named={**roles, **(columns or {})},
+            classes=ClassNames(classes) if classes else None,
             labels=labels,
             meta=spec.data.meta,
             cluster=spec.data.cluster,
@@ -108,7 +109,7 @@ def prepare_import(spec: AuditSpec, request: ImportRequest, settings: Settings) 
         name=spec.name,
         model=ModelRef(source=spec.model.source, classes=read.classes),
         dataset=read.dataset,
-        method=MethodSpec(name=request.method, params={"unit": request.unit}),
+        method=MethodSpec(name=method, params={"unit": unit}),
         targets=read.targets,
         labels=labels,
         shard_size=items_per_shard(spec.shard_size, read.dataset.rows),

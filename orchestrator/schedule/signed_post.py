@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import (
@@ -59,48 +58,40 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Allowed:
-    """The addresses that the environment allows in addition to public ones."""
+def _allowed() -> tuple[list[IPv4Network | IPv6Network], set[str]]:
+    """Networks and names of hosts that the environment allows in addition to public addresses.
 
-    networks: tuple[IPv4Network | IPv6Network, ...] = ()
-    names: frozenset[str] = frozenset()  #: of hosts, in small letters
+    Raises ConfigurationError where it says anything else.
+    """
+    networks: list[IPv4Network | IPv6Network] = []
+    names: set[str] = set()
+    for network in filter(None, map(str.strip, os.environ.get(ALLOW, "").split(","))):
+        try:
+            networks.append(ip_network(network))
+        except ValueError:
+            if not network.isascii() or set(network) & set("/:* "):
+                raise ConfigurationError(
+                    f"{ALLOW}: {network!r} is no address, network or name of a host; write "
+                    "10.0.0.0/8, 192.168.1.7 or hooks.internal, apart by commas"
+                ) from None
+            names.add(_plain(network))
+    return networks, names
 
-    @classmethod
-    def from_environment(cls) -> "Allowed":
-        """Read addresses, networks and names, apart by commas; raises ConfigurationError."""
-        networks, names = [], set()
-        for network in filter(None, map(str.strip, os.environ.get(ALLOW, "").split(","))):
-            try:
-                networks.append(ip_network(network))
-            except ValueError:
-                if (
-                    not network.isascii()
-                    or "/" in network
-                    or ":" in network
-                    or "*" in network
-                    or " " in network
-                ):
-                    raise ConfigurationError(
-                        f"{ALLOW}: {network!r} is no address, network or name of a host; write "
-                        "10.0.0.0/8, 192.168.1.7 or hooks.internal, apart by commas"
-                    ) from None
-                names.add(_plain(network))
-        return cls(networks=tuple(networks), names=frozenset(names))
 
-    def refusal(self, host: str, address: str) -> str | None:
-        """The reason against a host at a numeric address; None: there is none."""
-        ip = _unwrapped(ip_address(address.partition("%")[0]))
-        what = not_public(ip)
-        if what is None or _plain(host) in self.names:
-            return None
-        if any(ip in network for network in self.networks):
-            return None
-        at = f"{host} is" if str(ip) == host else f"{host} is at {ip},"
-        return (
-            f"{at} {what}; nothing is posted there unless the environment allows it: "
-            f"{ALLOW}={ip if _is_ip(host) else f'{ip} or {ALLOW}={host}'}"
-        )
+def refusal(host: str, address: str) -> str | None:
+    """The reason against a host at a numeric address; None: it is public, or allowed.
+
+    Raises ConfigurationError where the environment does not say what it allows.
+    """
+    ip, (networks, names) = _unwrapped(ip_address(address.partition("%")[0])), _allowed()
+    what = not_public(ip)
+    if what is None or _plain(host) in names or any(ip in network for network in networks):
+        return None
+    at = f"{host} is" if str(ip) == host else f"{host} is at {ip},"
+    return (
+        f"{at} {what}; nothing is posted there unless the environment allows it: "
+        f"{ALLOW}={ip if _is_ip(host) else f'{ip} or {ALLOW}={host}'}"
+    )
 
 
 def not_public(ip: _Ip) -> str | None:
@@ -121,10 +112,8 @@ def check_written(host: str, what: str) -> None:
     Names are not looked up: where they lead is checked at every post.
     """
     local = _plain(host) == "localhost"
-    if _is_ip(host) or local:
-        refusal = Allowed.from_environment().refusal(host, "127.0.0.1" if local else host)
-        if refusal:
-            raise ConfigurationError(f"{what}: {refusal}")
+    if (_is_ip(host) or local) and (reason := refusal(host, "127.0.0.1" if local else host)):
+        raise ConfigurationError(f"{what}: {reason}")
 
 
 def check_resolved(host: str, port: int, what: str) -> None:
@@ -174,9 +163,8 @@ def _look_up(host: str, port: int) -> list[_Place]:
 
 
 def _choose(host: str, places: list[_Place], what: str) -> list[_Place]:
-    allowed = Allowed.from_environment()
-    refusals = [allowed.refusal(host, address[0]) for _, address in places]
-    chosen = [place for place, refusal in zip(places, refusals, strict=True) if refusal is None]
+    refusals = [refusal(host, address[0]) for _, address in places]
+    chosen = [place for place, reason in zip(places, refusals, strict=True) if reason is None]
     if refusals and not chosen:
         raise ConfigurationError(f"{what}: {refusals[0]}")
     return chosen

@@ -2,8 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from orchestrator.dispatch import queue
 from orchestrator.plan import PreparedAudit, prepare_audit
@@ -19,7 +18,7 @@ from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver, Schedule
 from transexplain.types.plans import AuditPlan
-from workers.beat import PeriodicTask
+from workers.beat import PeriodicTasks
 
 #: seconds after which an audit that could not be prepared is tried again
 RETRY = 300.0
@@ -27,13 +26,8 @@ RETRY = 300.0
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FireResult:
-    """The result of one due schedule."""
-
-    schedule: str
-    run_id: str | None = None
-    error: str | None = None  #: neither run nor error: nothing had changed
+#: a due schedule, its run and its error; neither: nothing had changed
+FireResult = tuple[str, str | None, str | None]
 
 
 def tick(db: Database, settings: Settings) -> list[FireResult]:
@@ -58,7 +52,7 @@ def tick(db: Database, settings: Settings) -> list[FireResult]:
             message = str(error) if ours else f"{type(error).__name__}: {error}"
             log.error("schedule %s: %s", schedule.name, message)
             schedules.fail(db, schedule.name, message, RETRY)
-            fired.append(FireResult(schedule=schedule.name, error=message))
+            fired.append((schedule.name, None, message))
     return fired
 
 
@@ -76,22 +70,22 @@ def _fire(db: Database, settings: Settings, due: Schedule, at: float) -> FireRes
     previous = schedules.last_run(db, due.name)
     if due.on_change and previous and _same(runs.get(db, previous).plan, prepared.plan):
         skipped = schedules.skip(db, due, at, previous)
-        return FireResult(schedule=due.name) if skipped else None
+        return (due.name, None, None) if skipped else None
     audit = (prepared.plan, prepared.shards)
     run_id = schedules.fire(db, due, at, audit, previous, prepared.place)
-    return FireResult(schedule=due.name, run_id=run_id) if run_id else None
+    return (due.name, run_id, None) if run_id else None
 
 
 def _prepare(due: Schedule, settings: Settings) -> PreparedAudit:
-    prepared = prepare_audit(AuditSpec.from_document(due.spec), settings)
-    log_warnings(due.name, prepared.warnings)
-    return prepared
+    return _prepared(due.name, AuditSpec.from_document(due.spec), settings)
 
 
-def log_warnings(name: str, warnings: Sequence[str]) -> None:
-    """Log the warnings of an audit's plan."""
-    for warning in warnings:
+def _prepared(name: str, audit: AuditSpec, settings: Settings) -> PreparedAudit:
+    """The audit of a schedule, prepared; its warnings are logged."""
+    prepared = prepare_audit(audit, settings)
+    for warning in prepared.warnings:
         log.warning("schedule %s: %s", name, warning)
+    return prepared
 
 
 def _same(before: AuditPlan, after: AuditPlan) -> bool:
@@ -128,7 +122,7 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     for receiver in receivers:
         verdict_posts.check_receiver(receiver)
     audit = load_spec(spec, settings=overrides).absolute()
-    log_warnings(name, prepare_audit(audit, settings.planning_only()).warnings)
+    _prepared(name, audit, settings.planning_only())
     planned = Planned(
         name=name,
         cron=cron,
@@ -141,22 +135,20 @@ def add_schedule(  # noqa: PLR0913 - what a schedule is made of
     return schedules.get(db, name)
 
 
-def periodic_tasks(db: Database, settings: Settings, every: float) -> Mapping[str, PeriodicTask]:
+def periodic_tasks(db: Database, settings: Settings, every: float) -> PeriodicTasks:
     """The tick, every `every` seconds, and the sweep, as often as allowed.
 
     With the tick goes what takes its time: verdicts, and rows for SQL that nobody wrote.
     """
 
     def tick_and_log() -> None:
-        fired_any = any(fired.run_id for fired in tick(db, settings))
+        fired_any = any(run_id for _, run_id, _ in tick(db, settings))
         deliver(db)
         if fired_any:  # last: an absent broker must not delay verdicts; the sweep sends later
             queue.top_up(db, settings)
         close_forgotten(db)
 
     return {
-        "transexplain.tick": PeriodicTask(call=tick_and_log, seconds=every),
-        "transexplain.sweep": PeriodicTask(
-            call=lambda: queue.sweep(db, settings), seconds=queue.EVERY
-        ),
+        "transexplain.tick": (tick_and_log, every),
+        "transexplain.sweep": (lambda: queue.sweep(db, settings), queue.EVERY),
     }

@@ -5,7 +5,7 @@ import logging
 import random
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from orchestrator.schedule import notices, signed_post
@@ -31,23 +31,18 @@ from transexplain.store.schedules import Delivery, Receiver, Schedule
 VERSION = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VerdictPost:
-    """One verdict as programs read it and as people do."""
-
-    document: Mapping[str, Any]
-    notice: Notice
+Document = Mapping[str, Any]  #: a verdict as programs read it
 
 
-def _json(verdict: VerdictPost) -> bytes:
-    return json.dumps(verdict.document, separators=(",", ":"), allow_nan=False).encode()
+def _json(document: Document, _: Notice) -> bytes:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
 #: formats of webhooks, the first one the default
-FORMATS: Mapping[str, Callable[[VerdictPost], bytes]] = {
+FORMATS: Mapping[str, Callable[[Document, Notice], bytes]] = {
     "json": _json,
-    "slack": lambda verdict: slack_body(verdict.notice),
-    "teams": lambda verdict: teams_body(verdict.notice),
+    "slack": lambda _, notice: slack_body(notice),
+    "teams": lambda _, notice: teams_body(notice),
 }
 
 
@@ -64,12 +59,10 @@ def shown(receiver: Receiver) -> str:
     return receiver.address if receiver.kind == "email" else signed_post.shown(receiver.address)
 
 
-def verdict_of(db: Database, run_id: str, *, schedule: str, at: float) -> VerdictPost:
+def verdict_of(db: Database, run_id: str, *, schedule: str, at: float) -> tuple[Document, Notice]:
     """The verdict of a run, with that of the previous run where there is one."""
     summary = summarise(db, run_id, gallery=0)
-    return VerdictPost(
-        document=_document(summary, schedule, at), notice=notice_of(summary, schedule)
-    )
+    return _document(summary, schedule, at), notice_of(summary, schedule)
 
 
 def _document(now: Summary, schedule: str, at: float) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def deliver(db: Database) -> list[Delivery]:
     dies between its post and the record of it lets it be made again, under the same key.
     """
     taken = []
-    verdicts: dict[tuple[str, float], VerdictPost] = {}
+    verdicts: dict[tuple[str, float], tuple[Document, Notice]] = {}
     while (delivery := schedules.claim(db, HOLD)) is not None:
         key = (delivery.schedule, delivery.at)
         try:
@@ -138,7 +131,7 @@ def deliver(db: Database) -> list[Delivery]:
                 raise WebhookError(f"given up: {begun}", final=True)
             if key not in verdicts:  # the receivers of a verdict come one after the other
                 verdicts = {key: verdict_of(db, delivery.run_id, schedule=key[0], at=key[1])}
-            send(delivery.receiver, verdicts[key], _key_of(delivery))
+            send(delivery.receiver, *verdicts[key], _key_of(delivery))
         except DatabaseError:
             raise
         except TransExplainError as error:
@@ -154,14 +147,14 @@ def deliver(db: Database) -> list[Delivery]:
     return taken
 
 
-def send(receiver: Receiver, verdict: VerdictPost, key: str) -> str:
+def send(receiver: Receiver, document: Document, notice: Notice, key: str) -> str:
     """Send a verdict to a receiver under the key of the delivery; returns what it answered.
 
     Raises ConfigurationError for what the environment lacks or does not allow, else WebhookError.
     """
     if receiver.kind == "email":
-        return notices.send(receiver.address, verdict.notice, signed_post.identity(key))
-    body = FORMATS[receiver.kind](verdict)
+        return notices.send(receiver.address, notice, signed_post.identity(key))
+    body = FORMATS[receiver.kind](document, notice)
     return signed_post.post(receiver.address, body, key=signed_post.secret(), delivery=key)
 
 
@@ -178,12 +171,12 @@ def send_trial(schedule: Schedule) -> list[tuple[Receiver, str, bool]]:
         )
     audit = str(schedule.spec.get("name") or schedule.name)
     document = {"version": VERSION, "schedule": schedule.name, "name": audit, "test": True}
-    verdict = VerdictPost(document=document, notice=trial_notice(schedule.name, audit))
+    notice = trial_notice(schedule.name, audit)
     key = f"{schedule.name}/test/{uuid.uuid4().hex}"
     trials = []
     for receiver in schedule.receivers:
         try:
-            answer, taken = send(receiver, verdict, f"{key}/{receiver.number}"), True
+            answer, taken = send(receiver, document, notice, f"{key}/{receiver.number}"), True
         except TransExplainError as error:
             answer, taken = f"failed: {error}", False
         trials.append((receiver, answer, taken))

@@ -232,7 +232,8 @@ class AccessGuard:
                 421,
             )
         path, method = scope["path"], scope["method"]
-        if method not in ("GET", "HEAD") and not (method == "POST" and self._takes_form(path)):
+        takes_form = path == LOGIN or any(pattern.fullmatch(path) for pattern in self._acting)
+        if method not in ("GET", "HEAD") and not (method == "POST" and takes_form):
             return PlainTextResponse(
                 "This server only reads.\n", 405, headers={"Allow": "GET, HEAD"}
             )
@@ -240,9 +241,6 @@ class AccessGuard:
         if self._rules.everybody or is_open or self._known(scope, headers):
             return None
         return self._ask(path, scope, headers)
-
-    def _takes_form(self, path: str) -> bool:
-        return path == LOGIN or any(pattern.fullmatch(path) for pattern in self._acting)
 
     def _known(self, scope: Scope, headers: Headers) -> bool:
         rules = self._rules

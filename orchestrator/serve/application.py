@@ -1,12 +1,24 @@
-"""The application: routes from the table of pages, and a page for every error."""
+"""The application: routes from the table of pages, and a page for every error; and its server.
+
+uvicorn waits for a request, and for a client to take its response, as long as that lasts. Here a
+connection that waits for its client too long is cut, and where there are too many of them the one
+that has waited longest makes room for a new one.
+"""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import resource
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+import h11
+import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -17,6 +29,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from orchestrator.monitoring.fleet_metrics import FleetCollector
 from orchestrator.monitoring.probes import (
@@ -33,14 +46,14 @@ from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessGuard, AccessRules
 from orchestrator.serve.links import RefusedError
 from orchestrator.serve.live_desk import LiveDesk
-from orchestrator.serve.live_pages import live_routes
-from orchestrator.serve.operating import FleetOperator, operating_routes
+from orchestrator.serve.live_pages import live_route
+from orchestrator.serve.operating import FleetOperator, operating_route
 from orchestrator.serve.own_forms import OwnForms, fields_of
 from orchestrator.serve.page_request import NotThereError, PageRequest, RunningCounts, names_of
 from orchestrator.serve.page_table import PAGES, Page
 from orchestrator.serve.replies import JSON, features_of, problem, sent, wants_json
 from orchestrator.serve.slow_desk import SlowDesk
-from transexplain.errors import DamagedRowError, DatabaseError
+from transexplain.errors import DamagedRowError, DatabaseError, InfrastructureError
 from transexplain.settings import QUEUE
 from transexplain.store.database import Database
 from transexplain.store.shard_digests import miscounted
@@ -114,8 +127,8 @@ def application(
         Route("/openapi.json", partial(_openapi, rules, features)),
         Route("/static/{name}", _static),
         *monitoring_routes(db, queue, broker),
-        *operating_routes(db, operator, forms),
-        *live_routes(db, desk, forms),
+        operating_route(db, operator, forms),
+        live_route(db, desk, forms),
     ]
     if rules.token is not None:
         routes.append(Route(LOGIN, partial(_login, rules), methods=["GET", "POST"]))
@@ -179,43 +192,30 @@ def _body(page: Page, request: PageRequest, as_json: bool, drawing: Mapping[str,
     return drawn_pages.html(page.name, **{**document, **answer.drawing, **drawing})
 
 
-def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)
-    return problem(request, error)
-
-
-def _away(request: Request, error: Exception) -> Response:
-    if isinstance(error, DamagedRowError):
-        return problem(request, RefusedError(500, "Damaged", str(error)))
-    log.warning("%s", error)
-    text = "The database does not answer. This page works again as soon as it does."
-    away = RefusedError(503, "The database is away", text, headers={"Retry-After": _RETRY_SECONDS})
-    return problem(request, away)
-
-
-def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    text = "There is no such page." if error.status_code == 404 else error.detail
-    return problem(request, RefusedError(error.status_code, "Not found", text))
-
-
-def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=400)  # nobody reads it
-
-
-def _broken(request: Request, error: Exception) -> Response:
+def _problem(request: Request, error: Exception) -> Response:
+    """The page that reports an error."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=400)  # nobody reads it
     text = "The server met an error of its own, which its log describes."
-    return problem(request, RefusedError(500, "An error", text))
+    refusal = RefusedError(500, "An error", text)
+    if isinstance(error, RefusedError):
+        refusal = error
+    elif isinstance(error, DamagedRowError):
+        refusal = RefusedError(500, "Damaged", str(error))
+    elif isinstance(error, DatabaseError):
+        log.warning("%s", error)
+        text = "The database does not answer. This page works again as soon as it does."
+        retry = {"Retry-After": _RETRY_SECONDS}
+        refusal = RefusedError(503, "The database is away", text, headers=retry)
+    elif isinstance(error, HTTPException):
+        text = "There is no such page." if error.status_code == 404 else error.detail
+        refusal = RefusedError(error.status_code, "Not found", text)
+    return problem(request, refusal)
 
 
-#: exception -> the page that reports it
-_PROBLEMS: dict[Any, Callable[[Request, Exception], Response]] = {
-    RefusedError: _refused,
-    DatabaseError: _away,
-    HTTPException: _http_error,
-    ClientDisconnect: _gone,
-    Exception: _broken,
-}
+_PROBLEMS = dict.fromkeys(
+    (RefusedError, DatabaseError, HTTPException, ClientDisconnect, Exception), _problem
+)
 
 
 def _openapi(rules: AccessRules, features: Mapping[str, bool], request: Request) -> Response:
@@ -252,3 +252,169 @@ async def _login(rules: AccessRules, request: Request) -> Response:
         secure=request.url.scheme == "https",
     )
     return response
+
+
+_LONGEST_ANSWER = 5  #: seconds that requests have to end after a signal
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: seconds that a client has for the head of a request, its body, and to take the response
+_PATIENCE = {"head": 10.0, "body": 60.0, "response": 60.0}
+_CONNECTIONS = 1000  #: at most, or a third of the files that the process may open
+_OF_ADDRESS = 200  #: connections of one address; a trusted proxy may have them all
+_QUEUE = 1024  #: connections that are not accepted yet
+_LINES = 20  #: of a kind that the log takes in a minute
+_BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n"
+
+
+class _Connection(H11Protocol):
+    """A connection that knows since when it waits for its client."""
+
+    rules: AccessRules
+    most: int  #: connections of all clients
+    held: "dict[_Connection, None]"  #: those of all clients, by when they began to wait
+    _address = ""  #: the client's; "": not known
+    _phase: object = None
+    _since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        """Make room where there are too many others; refuse it where all of those have work."""
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        crowd = [connection for connection in self.held if connection._address == self._address]
+        if len(crowd) < _OF_ADDRESS or self.rules.trusts(self._address):
+            crowd = list(self.held) if len(self.held) >= self.most else []
+        longest = next(
+            (connection for connection in crowd if connection.awaited() is not None), None
+        )
+        if crowd and longest is None:
+            transport.write(_BUSY)
+            transport.close()
+            return
+        self.held[self] = None
+        if longest is not None:
+            longest.cut()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.held.pop(self, None)
+        super().connection_lost(exc)
+
+    def cut(self) -> None:
+        """End it at once, whatever was not sent yet."""
+        self.held.pop(self, None)
+        self.transport.abort()
+
+    def send_400_response(self, msg: str) -> None:
+        """Send as uvicorn does; after a response has begun end the connection."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.cut()
+
+    def awaited(self) -> str | None:
+        """The next step of the client, a key of `_PATIENCE`; None: it waits for the server."""
+        if self.transport.get_write_buffer_size():
+            return "response"
+        return {h11.IDLE: "head", h11.SEND_BODY: "body"}.get(self.conn.their_state)
+
+    def look(self, now: float) -> None:
+        """Cut the connection where its client has been awaited for too long."""
+        awaited = self.awaited()
+        if self._phase != (phase := (awaited, self.cycle)):
+            self._phase, self._since = phase, now
+            self.held[self] = self.held.pop(self, None)
+        elif awaited is not None and now - self._since > _PATIENCE[awaited]:
+            self.cut()
+
+
+class _Server(uvicorn.Server):
+    """Ends well where a signal asks for it, as the other verbs do; the second Ctrl-C is quicker."""
+
+    held: dict[_Connection, None]
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn would raise the signal again at the end."""
+        before = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let more clients queue than asyncio accepts at once: others would wait for a second."""
+        await super().startup(sockets)
+        for sock in (sock for server in self.servers for sock in server.sockets):
+            with sock.dup() as same:
+                same.listen(_QUEUE)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second; connections are looked at each time in ten."""
+        if counter % 10 == 0:
+            for connection in list(self.held):
+                connection.look(time.monotonic())
+        return await super().on_tick(counter)
+
+
+class _Sparing(logging.Filter):
+    """Lets so many lines of one place in the code pass in a minute: clients cause some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._minutes: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the line is logged; the last of a minute says that others are left out."""
+        place = (record.pathname, record.lineno)
+        begun, lines = self._minutes.get(place, (record.created, 0))
+        if record.created - begun >= 60:
+            begun, lines = record.created, 0
+        self._minutes[place] = (begun, lines + 1)
+        if lines == _LINES - 1:
+            record.msg = f"{record.msg} (further lines like this one are left out for a minute)"
+        return lines < _LINES
+
+
+_SPARING = _Sparing()
+#: whose lines clients can cause; those that say who did what are all kept
+_CAUSED = ("asyncio", "uvicorn.error", "orchestrator.serve.application")
+
+
+def serve_pages(db: Database, rules: AccessRules, *, host: str, port: int, **features: Any) -> None:
+    """Answer until a signal; raises InfrastructureError where nothing can listen there.
+
+    The `features` are those of `application`.
+    """
+    app = application(db, rules, **features)
+    for name in _CAUSED:
+        logging.getLogger(name).addFilter(_SPARING)
+    try:
+        bounded_server(app, rules, host=host, port=port).run()
+    except SystemExit:  # it could not start, and has logged why
+        raise InfrastructureError(
+            f"nothing can listen at {host}:{port}: another program does, or the address is none of "
+            "this machine's; choose another --port"
+        ) from None
+
+
+def bounded_server(app: ASGIApp, rules: AccessRules, **place: Any) -> _Server:
+    """A server that holds so many connections, and none for ever; `place` as uvicorn takes it."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = _CONNECTIONS if files == resource.RLIM_INFINITY else min(_CONNECTIONS, files // 3)
+    held: dict[_Connection, None] = {}
+    bounds = {"rules": rules, "most": most, "held": held}
+    config = uvicorn.Config(
+        app,
+        **place,
+        http=type("_Connection", (_Connection,), bounds),
+        ws="none",
+        # asyncio accepts as many at once, before the first of them can be turned away
+        backlog=min(100, most // 4),
+        log_level="warning",
+        # the client's address is the one that connected, whatever a header says
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_LONGEST_ANSWER,
+    )
+    server = _Server(config)
+    server.held = held
+    return server

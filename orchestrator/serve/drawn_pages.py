@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from orchestrator.serve.links import link
-from orchestrator.serve.slow_worker import PagePiece
+from orchestrator.serve.slow_desk import PagePiece
 from transexplain.errors import ItemError
 from transexplain.reports import GRAPHS
 from transexplain.reports.coloured_text import marked_html, marks_css, nodes_css
@@ -53,17 +53,12 @@ class Look(NamedTuple):
         return PALETTES[self.palette]
 
 
-@dataclass(frozen=True, slots=True)
-class Pictures:
-    """A picture and the heatmaps over it, each a `data:` address."""
+def pictures_of(item: GalleryItem, root: str, look: Look) -> dict[str, Any] | None:
+    """A picture and the heatmaps over it, each a `data:` address; None: the item is no picture.
 
-    original: str | None
-    missing: str  #: why there is no original; heatmaps then stand alone
-    drawn: tuple[str, ...]  #: of the first `PICTURES` explanations, each on its own scale
-
-
-def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
-    """None: the item is no picture. `root` is the folder that its file lies in."""
+    `drawn` are those of the first `PICTURES` explanations, each on its own scale; `missing` says
+    why there is no `original`. `root` is the folder that its file lies in.
+    """
     if not any(explanation.grid for explanation in item.explanations):
         return None
     few = item.explanations[:PICTURES]
@@ -72,12 +67,11 @@ def pictures_of(item: GalleryItem, root: str, look: Look) -> Pictures | None:
     except ItemError as error:
         grids = (np.asarray(explanation.grid or ((0.0,),)) for explanation in few)
         alone = tuple(data_uri(tile(grid, palette=look.palette)) for grid in grids)
-        return Pictures(None, str(error), alone)
+        return {"original": None, "missing": str(error), "drawn": alone}
     image = resized(image, smallest=_SMALLEST, largest=_LARGEST)
     ground = muted(image)
-    return Pictures(
-        data_uri(image), "", tuple(_over(ground, explanation, look) for explanation in few)
-    )
+    drawn = tuple(_over(ground, explanation, look) for explanation in few)
+    return {"original": data_uri(image), "missing": "", "drawn": drawn}
 
 
 def _over(ground: Image.Image, explanation: Explanation, look: Look) -> str:
@@ -268,14 +262,8 @@ _WORDS = {
 _HEIGHT, _PAD = 56, 7  #: pixels, and what stays free above and below
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinePoint:
-    """A value at one place from the left."""
-
-    name: str  #: of the place
-    value: float | None  #: None: a gap
-    low: float | None = None  #: ends of its interval
-    high: float | None = None
+#: a place from the left by its name, its value (None: a gap), and the ends of its interval
+LinePoint = tuple[str, float | None, float | None, float | None]
 
 
 def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) -> Markup:
@@ -284,9 +272,8 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
     `label` says what is drawn to those who do not see it; `zero`: 0 is within the drawing. Places
     are percentages, so that it fills whatever width it has.
     """
-    drawn = [point for point in points if point.value is not None]
-    ends = [end for point in drawn for end in (point.value, point.low, point.high)]
-    known = [end for end in ends if end is not None]
+    drawn = [numbers for _, *numbers in points if numbers[0] is not None]
+    known = [end for numbers in drawn for end in numbers if end is not None]
     if not known:
         return Markup("")
     low, high = min(known), max(known)
@@ -302,11 +289,11 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
     parts = [Markup('<line class="ld-zero" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(level(0))]
     parts = parts if low <= 0.0 <= high else []
     before: tuple[str, float] | None = None
-    for order, point in enumerate(points):
-        if point.value is None:
+    for order, (_, value, *_) in enumerate(points):
+        if value is None:
             before = None
             continue
-        x, y = place(order), level(point.value)
+        x, y = place(order), level(value)
         if before is not None:
             parts.append(
                 Markup('<line class="ld-line" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
@@ -322,15 +309,16 @@ def line_drawing(points: Sequence[LinePoint], *, label: str, zero: bool = True) 
 
 def _dot(point: LinePoint, x: str, level: Callable[[float], float]) -> Markup:
     """A point with its interval; its numbers are shown under the pointer."""
-    if point.value is None:
+    name, value, low, high = point
+    if value is None:
         return Markup("")
     interval = Markup("")
-    said = number(point.value)
-    if point.low is not None and point.high is not None:
-        said += f" [{number(point.low)}, {number(point.high)}]"
+    said = number(value)
+    if low is not None and high is not None:
+        said += f" [{number(low)}, {number(high)}]"
         interval = Markup('<line class="ld-interval" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(
-            x, level(point.low), level(point.high)
+            x, level(low), level(high)
         )
     return Markup(
         '<g><title>{}: {}</title>{}<circle class="ld-dot" cx="{}" cy="{}" r="3.5"/></g>'
-    ).format(point.name, said, interval, x, level(point.value))
+    ).format(name, said, interval, x, level(value))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from orchestrator.serve.drawn_pages import LinePoint, line_drawing
+from orchestrator.serve.drawn_pages import line_drawing
 from orchestrator.serve.gathered_totals import GatheredTotals
 from orchestrator.serve.links import link
 from orchestrator.serve.page_request import NotThereError, PageContent, PageRequest
@@ -234,7 +234,7 @@ def _positions(
 def _chart_of_positions(positions: Mapping[str, Any], name: str) -> Markup:
     count = len(positions["parts"])
     points = [
-        LinePoint(name=f"{100 * (n + 0.5) / count:.0f} % of the text", value=part["mean"])
+        (f"{100 * (n + 0.5) / count:.0f} % of the text", part["mean"], None, None)
         for n, part in enumerate(positions["parts"])
     ]
     label = f"mean relevance for {name} from the beginning of a text to its end"

@@ -2,24 +2,310 @@
 
 A thread hands it one request at a time. A request that takes too long ends with the process, and
 the next gets a new process; so does a request whose process died. A process without work ends.
+
+One request comes to the process by a pipe, JSON goes back by it. It holds one model, that of the
+last request, loaded as workers load it. What it is given it keeps no longer than it takes, writes
+nowhere and names in no log. It ends with its parent.
 """
 
+import gc
 import json
 import logging
+import os
 import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.serve import live_worker
-from orchestrator.serve.live_worker import LiveRequest, RequestError
+from orchestrator.serve.links import RefusedError
 from orchestrator.serve.slow_desk import Desk
+from transexplain.errors import ConfigurationError, EngineError, ItemError, TransExplainError
+from transexplain.types.items import Attribution, Item, PatchGrid
+from transexplain.types.plans import AuditPlan, ModelRef
+from transexplain.types.scores import MethodSpec
+from transexplain.types.targets import ClassNames, parse_target
+from transexplain.types.words import spans_of
+from workers.reader_process import follow_parent
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from transexplain.explaining import Explained, Request
+    from transexplain.models.loaded_model import LoadedModel
+    from transexplain.types.items import ItemOutcome, Target
+
 
 log = logging.getLogger(__name__)
+
+#: seconds in which methods are tried on a new model; those that it does not come to are offered
+TRYING = 5.0
+_MOST_TARGETS = 10  #: classes that one request explains
+_SMALL, _LARGE = 192, 320  #: pixels of a picture's longer side on a page
+_ALPHA = 0.15
+_TRIAL_TEXT = "a good day"
+_TRIAL_SIDE = 64  #: pixels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveRequest:
+    """A text or picture to explain, by the model of a run."""
+
+    plan: AuditPlan  #: of the run; groups are not needed
+    methods: tuple[MethodSpec, ...]
+    target: str
+    text: str | None
+    picture: bytes | None
+    pixels: int  #: a picture may have at most
+    offered: tuple[str, ...]  #: methods to try on the model; none: they were tried before
+
+
+class RequestError(RefusedError):
+    """There is no explanation, for a reason that lies in the request, the model or the desk."""
+
+
+def serve(connection: Connection, device: str) -> None:
+    """Answer requests until the pipe ends."""
+    follow_parent()
+    os.environ["HF_HUB_OFFLINE"] = "1"  # what the run's machine has, and nothing from elsewhere
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.nice(5)  # pages come first
+    bench = _Bench(connection, device)
+    try:
+        while True:
+            bench.say(**bench.answer(connection.recv()))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return  # nobody asks any more
+
+
+class _Bench:
+    """The model in memory, and the pipe that hears how far a request is."""
+
+    def __init__(self, connection: Connection, device: str) -> None:
+        self._connection, self._device = connection, device
+        self._ref: ModelRef | None = None
+        self._model: LoadedModel | None = None
+
+    def say(self, **message: Any) -> None:
+        self._connection.send_bytes(json.dumps(message, allow_nan=False).encode("ascii"))
+
+    def answer(self, request: LiveRequest) -> dict[str, Any]:
+        """The last message of a request: `answer`, or `refused` with status, title and text."""
+        try:
+            return {"answer": self._explained(request)}
+        except RequestError as error:
+            refused = (error.status, error.title, error.text)
+        except ItemError as error:
+            status = 413 if error.kind == "image-too-large" else 422
+            refused = (status, "This cannot be explained", str(error))
+        except (ConfigurationError, EngineError) as error:
+            refused = (422, "This cannot be explained", str(error))
+        except MemoryError:
+            refused = (503, "Out of memory", "There is not enough memory for this.")
+        except Exception as error:  # noqa: BLE001 - whatever a model does with what it was given
+            # its text may quote what was pasted
+            log.warning("a live explanation failed: %s", type(error).__name__)
+            text = f"The model failed on this: {type(error).__name__}."
+            refused = (500, "The model failed", text)
+        return {"refused": refused}
+
+    def _explained(self, request: LiveRequest) -> dict[str, Any]:
+        self.say(phase="explaining")
+        content = _content(request)
+        model = self._loaded(request.plan.model)
+        refused: dict[str, str] | None = None
+        if request.offered:
+            self.say(phase="trying")
+            refused = _refused(model, request.offered)
+            self.say(phase="explaining")
+        return {**_explained(model, request, content), "refused": refused}
+
+    def _loaded(self, ref: ModelRef) -> "LoadedModel":
+        """The model of a run; the previous model is released first."""
+        if self._model is not None and self._ref == ref:
+            return self._model
+        from workers.model_cache import ModelCache
+
+        self.say(phase="loading")
+        self._model = self._ref = None
+        gc.collect()
+        try:
+            self._model = ModelCache(self._device, memory=0).get(ref)
+        except TransExplainError as error:
+            raise RequestError(409, "The run's model is not here", str(error)) from None
+        self._ref = ref
+        self.say(phase="explaining")
+        return self._model
+
+
+def _content(request: LiveRequest) -> "str | Image.Image":
+    if request.picture is None:
+        return request.text or ""
+    from transexplain.data.image_files import image_of
+
+    return image_of(request.picture, name="the picture", most_pixels=request.pixels)
+
+
+def _refused(model: "LoadedModel", names: Sequence[str]) -> dict[str, str]:
+    """Methods that are not defined for the model -> why; the cheapest are tried first."""
+    from transexplain.api import explain_by_methods
+    from transexplain.methods import cost_of
+
+    def passes(name: str) -> float:
+        try:
+            return sum(cost_of(MethodSpec(name=name), 4).of(1))
+        except ConfigurationError:
+            return 0.0
+
+    content, until = _trial(model), time.monotonic() + TRYING
+    fields: dict[str, str] = {}
+    for name in sorted(names, key=passes):
+        if time.monotonic() > until:
+            break
+        try:
+            (tried,) = explain_by_methods(model, content, methods=name, target="predicted")
+        except ItemError:
+            continue  # about this trial, not about the method
+        if tried.error is not None and not tried.attributions:
+            fields[name] = tried.error
+    return fields
+
+
+def _trial(model: "LoadedModel") -> Any:
+    if model.modality == "text":
+        return _TRIAL_TEXT
+    import numpy as np
+
+    values = np.random.default_rng(0).integers(0, 256, (_TRIAL_SIDE, _TRIAL_SIDE, 3))
+    return values.astype(np.uint8)
+
+
+def _explained(model: "LoadedModel", request: LiveRequest, content: Any) -> dict[str, Any]:
+    from transexplain.explaining import Request
+
+    base = Request.from_plan(request.plan)
+    target = _target(request.target, base.names)
+    item = Item(id="given", index=0, content=content)
+    outcome: ItemOutcome | None = None
+    columns = []
+    for method in request.methods:
+        begun = time.perf_counter()
+        column: dict[str, Any] = {"method": method.name, "error": None, "explanations": []}
+        try:
+            done = _one(model, item, replace(base, method=method, targets=(target,)))
+        except (ConfigurationError, EngineError) as error:
+            column["error"] = str(error)
+        else:
+            outcome = done.outcome or outcome
+            column["explanations"] = [_document(attribution) for attribution in done.attributions]
+            column["drawn"] = list(_drawn(content, done.attributions))
+        column["seconds"] = time.perf_counter() - begun
+        columns.append(column)
+    if outcome is None:
+        reasons = " ".join(f"{column['method']}: {column['error']}" for column in columns)
+        raise RequestError(422, "This cannot be explained", reasons)
+    return {**_outcome(model, outcome), "columns": columns, "picture": _picture(content)}
+
+
+def _one(model: "LoadedModel", item: Item, request: "Request") -> "Explained":
+    from transexplain.explaining import explain_items
+
+    (done,) = explain_items(model, [item], request)
+    if done.failure is not None:
+        raise ItemError(done.failure.kind, done.failure.message)
+    return done
+
+
+def _target(spec: str, names: ClassNames) -> "Target":
+    target = parse_target(spec, names)
+    if target.kind == "label":
+        raise RequestError(422, "No label", "What is given here has no label; choose a class.")
+    count = len(names.classes) if target.kind == "all" else target.k
+    if count > _MOST_TARGETS:
+        raise RequestError(
+            422, "Too many classes", f"At most {_MOST_TARGETS} classes are explained at once."
+        )
+    return target
+
+
+def _outcome(model: "LoadedModel", outcome: "ItemOutcome") -> dict[str, Any]:
+    logits = outcome.logits
+    known = len(model.classes) == len(logits)
+    names = model.classes if known else tuple(map(str, range(len(logits))))
+    return {
+        "predicted": outcome.predicted,
+        "logits": [[name, value] for name, value in zip(names, logits, strict=True)],
+        "positions": outcome.positions,
+        "truncated": outcome.truncated,
+    }
+
+
+def attribution_document(attribution: Attribution) -> dict[str, Any]:
+    """An attribution without its relevance, as JSON."""
+    names = ("target", "rank", "class_name", "method", "at", "unit", "logit")
+    ledger = attribution.ledger
+    return {
+        **{name: getattr(attribution, name) for name in names},
+        "prefix_relevance": list(attribution.prefix_relevance),
+        "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
+        "notes": list(attribution.notes),
+    }
+
+
+def _document(attribution: Attribution) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        **attribution_document(attribution),
+        "relevance": attribution.relevance.tolist(),
+        "words": [],
+        "tokens": [],
+    }
+    if not isinstance(attribution.features, PatchGrid):
+        _, spans = spans_of(attribution)
+        document["words"] = [[span.start, span.end, span.relevance] for span in spans]
+        document["tokens"] = [
+            {"text": token.text, "start": token.start, "end": token.end, "special": token.special}
+            for token in attribution.features
+        ]
+    return document
+
+
+def _drawn(content: Any, attributions: Sequence[Attribution]) -> Iterator[str]:
+    """Heatmaps over the picture in pale grey, each on its own scale, as `data:` addresses."""
+    if isinstance(content, str):
+        return
+    from transexplain.reports.heatmap import data_uri, muted, overlay, resized
+
+    ground = muted(resized(content, smallest=_SMALL, largest=_LARGE))
+    for attribution in attributions:
+        assert isinstance(attribution.features, PatchGrid)
+        yield data_uri(
+            overlay(ground, attribution.relevance, alpha=_ALPHA, box=attribution.features.box)
+        )
+
+
+def _picture(content: Any) -> str | None:
+    if isinstance(content, str):
+        return None
+    from transexplain.reports.heatmap import data_uri, resized
+
+    return data_uri(resized(content, smallest=_SMALL, largest=_LARGE))
+
+
+def without_groups(plan: AuditPlan) -> AuditPlan:
+    """A plan reduced to the parts that explaining one item needs."""
+    return replace(plan, groups=(), second=(), lexicons=(), check=None)
+
+
+def plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer without what is only drawn."""
+    columns = [{k: v for k, v in column.items() if k != "drawn"} for column in document["columns"]]
+    kept = {k: v for k, v in document.items() if k not in ("columns", "picture", "refused")}
+    return {**kept, "logits": dict(document["logits"]), "methods": columns}
+
 
 _LARGEST_ANSWER = 256 * 2**20  #: bytes
 _CLIENTS = 10_000  #: whose requests are counted
@@ -197,7 +483,7 @@ class LiveDesk(Desk):
 
     def _begin(self) -> None:
         self._phase = "starting"
-        self._pipe = self._begun(live_worker.serve, self.settings.device)
+        self._pipe = self._begun(serve, self.settings.device)
 
     def _end(self) -> None:
         process = self._process

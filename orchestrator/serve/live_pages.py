@@ -16,10 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from orchestrator.serve import drawn_pages, live_worker
+from orchestrator.serve import drawn_pages, live_desk
 from orchestrator.serve.links import RefusedError, link
-from orchestrator.serve.live_desk import LiveDesk, LiveSettings
-from orchestrator.serve.live_worker import LiveRequest, RequestError
+from orchestrator.serve.live_desk import LiveDesk, LiveRequest, LiveSettings, RequestError
 from orchestrator.serve.own_forms import TOKEN, Fields, OwnForms, fields_of
 from orchestrator.serve.page_request import names_of, run_called
 from orchestrator.serve.replies import answered, sent, wants_json
@@ -54,7 +53,7 @@ class _Runs:
         plan = self._plans.get(run_id)
         if plan is None:
             try:
-                plan = live_worker.without_groups(runs.get(self._db, run_id).plan)
+                plan = live_desk.without_groups(runs.get(self._db, run_id).plan)
             except ConfigurationError as error:
                 raise RefusedError(409, "Not explained here", str(error)) from None
             while len(self._plans) >= _PLANS:
@@ -108,10 +107,10 @@ def _targets(plan: AuditPlan) -> Iterator[str]:
             yield target
 
 
-def live_routes(db: Database, desk: LiveDesk | None, forms: OwnForms) -> list[Route]:
+def live_route(db: Database, desk: LiveDesk | None, forms: OwnForms) -> Route:
     """The page's route; without a desk it says that it is switched off."""
     work = partial(_page, _Runs(db), desk, forms)
-    return [Route(PATH, work, methods=["GET", "POST"], name="explain")]
+    return Route(PATH, work, methods=["GET", "POST"], name="explain")
 
 
 async def _page(known: _Runs, desk: LiveDesk | None, forms: OwnForms, request: Request) -> Response:
@@ -141,18 +140,13 @@ async def _explained(
     limits, is_text = desk.settings, plan.model.modality == "text"
     most = limits.text_bytes * 3 if is_text else limits.picture_bytes  # three: percent-encoded
     fields = await fields_of(request, most + _ROOM, _limit(limits, is_text))
-    forms.check(request, _scope(run.id), fields.words.get(TOKEN, ""))
+    forms.check(request, f"explain {run.id}", fields.words.get(TOKEN, ""))
     request_ = _request(desk, plan, fields)
     answer = await asyncio.wrap_future(desk.ask(request_))
     if wants_json(request):
-        document = {"run": run.id, "model": plan.model.source, **live_worker.plain(answer)}
+        document = {"run": run.id, "model": plan.model.source, **live_desk.plain(answer)}
         return sent(drawn_pages.json_bytes(document), True)
     return _shown(request, desk, forms, run, plan, _Given(request_, answer))
-
-
-def _scope(run_id: str) -> str:
-    """The scope of the form's token."""
-    return f"explain {run_id}"
 
 
 def _client(forms: OwnForms, request: Request) -> str:
@@ -234,7 +228,7 @@ def _shown(
     form: _Given | None = None,
 ) -> Response:
     """The form, with what was explained where there is something."""
-    token, cookie = forms.token(request, _scope(run.id))
+    token, cookie = forms.token(request, f"explain {run.id}")
     offered = methods_for(plan, desk.refused(plan.model.digest))
     document: dict[str, Any] = {
         "run": run,
@@ -252,9 +246,7 @@ def _shown(
     address = link("runs", run.id, "explain")
     drawing: dict[str, Any] = {"here": "explain", "address": address, "beside": f"{address}.json"}
     drawing |= {"chosen": _chosen(form, list(offered)), "given": form}
-    response = answered(request, "explain", document, drawing)
-    forms.keep(request, response, cookie)
-    return response
+    return forms.kept(request, answered(request, "explain", document, drawing), cookie)
 
 
 def _chosen(form: _Given | None, offered: Sequence[str]) -> dict[str, str]:

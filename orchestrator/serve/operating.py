@@ -5,7 +5,7 @@ Pages keep the handle that only reads; a second one writes, for these actions al
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -62,110 +62,57 @@ class FleetOperator:
         threading.Thread(target=sql_results.close_apart, args=work, name="results").start()
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The result of an action."""
-
-    text: str
-    queued: int = 0  #: shards
-    hints: int | None = None  #: messages to workers; None: there is no broker, or it is away
-
-
-@dataclass(frozen=True, slots=True)
-class _Action:
-    """One thing to do to a run."""
-
-    title: str
-    does: str  #: what happens, in a sentence
-    act: Callable[[FleetOperator, str, Fields], _Done]
+#: what is done to a run -> what happens, in a sentence
+ACTIONS: Mapping[str, str] = {
+    "cancel": "Waiting shards are not computed, workers stop before their next batch, and what "
+    "they have in hand is lost. What was saved stays. A cancelled run cannot go on.",
+    "retry": "Shards that gave up and damaged ones wait again, with all their attempts. What they "
+    "saved stays until it is replaced.",
+    "resume": "Finished shards stay. Those that gave up and damaged ones wait again, and workers "
+    "are told of all that wait.",
+}
+#: what an action did, the shards that it queued, and the messages to workers; None: none were sent
+_Done = tuple[str, int, int | None]
 
 
-def _cancel(operator: FleetOperator, run_id: str, _fields: Fields) -> _Done:
+def _cancel(operator: FleetOperator, run_id: str) -> _Done:
     if not run_actions.cancel(operator.db, run_id, operator.close_apart):
-        return _Done("The run was over already; nothing was changed.")
-    return _Done("The run is cancelled. Workers stop before their next batch.")
+        return "The run was over already; nothing was changed.", 0, None
+    return "The run is cancelled. Workers stop before their next batch.", 0, None
 
 
-def _retry(operator: FleetOperator, run_id: str, fields: Fields) -> _Done:
-    failed = fields.words.get("failed", "") not in ("", "false", "0")
-    return _again(operator, run_id, failed=failed)
-
-
-def _resume(operator: FleetOperator, run_id: str, _fields: Fields) -> _Done:
-    return _again(operator, run_id)
-
-
-def _again(operator: FleetOperator, run_id: str, *, failed: bool = False) -> _Done:
+def _again(operator: FleetOperator, run_id: str, *, failed: bool) -> _Done:
     run_actions.resumable(operator.db, run_id)
     queued = run_actions.queue_again(operator.db, run_id, failed=failed)
     answer = f"{counted(queued, 'shard')} queued once more."
     if not runs.progress(operator.db, run_id).states["queued"]:
-        return _Done(f"{answer} Nothing waits to be done.", queued)
+        return f"{answer} Nothing waits to be done.", queued, None
     if not operator.has_broker:
-        return _Done(f"{answer} {_NO_BROKER.format(run=run_id)}", queued)
+        return f"{answer} {_NO_BROKER.format(run=run_id)}", queued, None
     try:
         sent = run_actions.send_hints(operator.db, operator.settings, run_id)
     except BrokerError as error:
         log.warning("%s", error)
         away = "The broker does not answer; workers hear of the shards when a sweep reaches it."
-        return _Done(f"{answer} {away}", queued)
-    return _Done(f"{answer} Workers got messages about {counted(sent, 'shard')}.", queued, sent)
+        return f"{answer} {away}", queued, None
+    return f"{answer} Workers got messages about {counted(sent, 'shard')}.", queued, sent
 
 
-ACTIONS: Mapping[str, _Action] = {
-    "cancel": _Action(
-        "Cancel",
-        "Waiting shards are not computed, workers stop before their next batch, and what they "
-        "have in hand is lost. What was saved stays. A cancelled run cannot go on.",
-        _cancel,
-    ),
-    "retry": _Action(
-        "Retry",
-        "Shards that gave up and damaged ones wait again, with all their attempts. What they saved "
-        "stays until it is replaced.",
-        _retry,
-    ),
-    "resume": _Action(
-        "Resume",
-        "Finished shards stay. Those that gave up and damaged ones wait again, and workers are "
-        "told of all that wait.",
-        _resume,
-    ),
-}
+def _against(action: str, run: ListedRun, progress: RunProgress, passing: int | None) -> str:
+    """Why the action makes no sense; "": it does. `passing`: see `_look`."""
+    if action == "cancel":
+        return "" if run.state == "running" else f"The run is {run.state} already."
+    if run.state == "cancelled":
+        return "The run was cancelled; start a new one."
+    if action == "resume" or progress.states["dead"] or passing != 0:
+        return ""
+    return "No shard of this run gave up, and no item failed that another try may explain."
 
 
-@dataclass(frozen=True, slots=True)
-class _SeenRun:
-    """A run as it stands when somebody wants to act on it."""
-
-    run: ListedRun
-    progress: RunProgress
-    failures: Mapping[str, int] | None  #: kind -> items; None: not readable
-
-    @property
-    def passing(self) -> int | None:
-        """Failed items that another try may explain."""
-        if self.failures is None:
-            return None
-        return sum(self.failures.get(kind, 0) for kind in shards.PASSING_KINDS)
-
-    def against(self, action: str) -> str:
-        """Why the action makes no sense; "": it does."""
-        state, states = self.run.state, self.progress.states
-        if action == "cancel":
-            return "" if state == "running" else f"The run is {state} already."
-        if state == "cancelled":
-            return "The run was cancelled; start a new one."
-        if action == "resume" or states["dead"] or self.passing != 0:
-            return ""
-        return "No shard of this run gave up, and no item failed that another try may explain."
-
-
-def operating_routes(db: Database, operator: FleetOperator | None, forms: OwnForms) -> list[Route]:
-    """The forms' routes; without an operator they say that this server only reads."""
-    return [
-        Route(PATH, partial(_form, db, operator, forms), methods=["GET", "POST"], name="operate")
-    ]
+def operating_route(db: Database, operator: FleetOperator | None, forms: OwnForms) -> Route:
+    """The forms' route; without an operator it says that this server only reads."""
+    work = partial(_form, db, operator, forms)
+    return Route(PATH, work, methods=["GET", "POST"], name="operate")
 
 
 async def _form(
@@ -179,61 +126,50 @@ async def _form(
     if names["action"] not in ACTIONS:
         raise NotThereError(f"A run can be: {', '.join(ACTIONS)}.")
     name, run_id = names["action"], names["run"]
-    action = ACTIONS[name]
-    seen = await run_in_threadpool(_look, db, run_id)
+    run, document = await run_in_threadpool(_look, db, name, run_id)
     scope = f"{name} {run_id}"
     if request.method != "POST":
-        return _confirmation(request, forms, scope, name, seen)
+        token, cookie = forms.token(request, scope)
+        drawing = {"title": name.capitalize(), "here": "operate"}
+        drawing["address"] = link("runs", run_id, "operate", name)
+        page = answered(request, "operate", {**document, TOKEN: token}, drawing)
+        return forms.kept(request, page, cookie)
     forms.check_origin(request)
     fields = await fields_of(request, _FORM_BYTES, "A form has at most 16 KiB.")
     forms.check(request, scope, fields.words.get(TOKEN, ""))
     user = forms.user_of(request)
-    done = await run_in_threadpool(_act, operator, action, name, user, run_id, fields)
-    document = {
-        "run": run_id,
-        "action": name,
-        "done": done.text,
-        "shards_queued": done.queued,
-        "hints_sent": done.hints,
+    text, queued, hints = await run_in_threadpool(_act, operator, name, user, run_id, fields)
+    counts = {"shards_queued": queued, "hints_sent": hints}
+    result = {"run": run_id, "action": name, "done": text, **counts}
+    shown = {"title": name.capitalize(), "here": "operate", "run": run}
+    return answered(request, "operated", result, shown)
+
+
+def _look(db: Database, action: str, run_id: str) -> tuple[ListedRun, dict[str, Any]]:
+    """The run, and what would be done to it as it stands."""
+    run, progress = run_called(db, run_id), runs.progress(db, run_id)
+    failures = fleet_state.failures(db, run_id) if browsing.texts_readable(db) else None
+    passing = None  # failed items that another try may explain, where they can be read
+    if failures is not None:
+        passing = sum(failures.get(kind, 0) for kind in shards.PASSING_KINDS)
+    return run, {
+        "run": run,
+        "action": action,
+        "does": ACTIONS[action],
+        "against": _against(action, run, progress, passing),
+        "progress": progress,
+        "failures": failures,
+        "failed_to_retry": passing,
     }
-    drawing = {"title": action.title, "here": "operate", "run": seen.run}
-    return answered(request, "operated", document, drawing)
 
 
-def _look(db: Database, run_id: str) -> _SeenRun:
-    run = run_called(db, run_id)
-    readable = browsing.texts_readable(db)
-    failures = fleet_state.failures(db, run_id) if readable else None
-    return _SeenRun(run, runs.progress(db, run_id), failures)
-
-
-def _confirmation(
-    request: Request, forms: OwnForms, scope: str, name: str, seen: _SeenRun
-) -> Response:
-    against = seen.against(name)
-    token, cookie = forms.token(request, scope)
-    document: dict[str, Any] = {
-        "run": seen.run,
-        "action": name,
-        "does": ACTIONS[name].does,
-        "against": against,
-        "progress": seen.progress,
-        "failures": seen.failures,
-        "failed_to_retry": seen.passing,
-        TOKEN: token,
-    }
-    drawing = {"title": ACTIONS[name].title, "here": "operate"}
-    drawing["address"] = link("runs", seen.run.id, "operate", name)
-    response = answered(request, "operate", document, drawing)
-    forms.keep(request, response, cookie)
-    return response
-
-
-def _act(
-    operator: FleetOperator, action: _Action, name: str, user: str, run_id: str, fields: Fields
-) -> _Done:
+def _act(operator: FleetOperator, name: str, user: str, run_id: str, fields: Fields) -> _Done:
+    failed = name == "retry" and fields.words.get("failed", "") not in ("", "false", "0")
     try:
-        done = action.act(operator, run_id, fields)
+        if name == "cancel":
+            done = _cancel(operator, run_id)
+        else:
+            done = _again(operator, run_id, failed=failed)
     except (ConfigurationError, ObjectStoreError) as error:
         log.warning("%s of run %s by %r was refused: %s", name, run_id, user, error)
         raise RefusedError(409, "Not possible", str(error)) from None
@@ -246,5 +182,5 @@ def _act(
             "The database refused or did not answer; the server's log says why. The role that "
             "this server uses must be allowed to write.",
         ) from None
-    log.warning("%s of run %s by %r: %s", name, run_id, user, done.text)
+    log.warning("%s of run %s by %r: %s", name, run_id, user, done[0])
     return done

@@ -75,8 +75,8 @@ class OwnForms:
         until = int(time.time() + _LASTS)
         return f"{until}.{self._proof(request, browser, action, until)}", cookie
 
-    def keep(self, request: Request, response: Response, cookie: str | None) -> None:
-        """Set the cookie of `token`; it goes with requests that begin on pages of this server."""
+    def kept(self, request: Request, response: Response, cookie: str | None) -> Response:
+        """The response with the cookie of `token`: requests that begin on pages of ours have it."""
         if cookie is not None:
             response.set_cookie(
                 COOKIE,
@@ -87,6 +87,7 @@ class OwnForms:
             )
         # with no-referrer a browser would not say where a form was sent from
         response.headers["Referrer-Policy"] = "same-origin"
+        return response
 
     def check(self, request: Request, action: str, token: str) -> None:
         """Raise RefusedError where this is not the token of this action and browser."""
@@ -94,22 +95,27 @@ class OwnForms:
         if browser is None or not proof_is_good(
             token, partial(self._proof, request, browser, action)
         ):
-            raise _stale()
+            raise RefusedError(
+                403,
+                "This form is too old",
+                "The form is not one of yours, or is older than two hours. Open its page again, "
+                "and send it from there; programs send form_token of the page's JSON, and its "
+                "cookie.",
+            )
 
     def check_origin(self, request: Request) -> None:
         """Raise RefusedError where a browser says that another site's page sends this."""
-        site = request.headers.get("sec-fetch-site")
-        origin = request.headers.get("origin")
-        if site is not None and site not in ("same-origin", "none"):
-            raise _elsewhere()
-        if origin is None or (origin == "null" and site is not None):
-            return  # no browser, or one that keeps it to itself and has said more above
-        if not self._is_own(origin, request.headers.get("host", "")):
-            raise _elsewhere()
+        site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+        # without an origin: no browser, or one that keeps it to itself and names the site
+        silent = origin is None or (origin == "null" and site is not None)
+        own_site = site in (None, "same-origin", "none")
+        if not own_site or not (silent or self._is_own(origin, request.headers.get("host", ""))):
+            text = "Only a page of this server may ask for this. Nothing was done."
+            raise RefusedError(403, "Not from here", text)
 
-    def _is_own(self, origin: str, host: str) -> bool:
+    def _is_own(self, origin: str | None, host: str) -> bool:
         try:
-            parts = urlsplit(origin)
+            parts = urlsplit(origin or "")
             name, place = parts.hostname, parts.netloc
         except ValueError:
             return False
@@ -133,21 +139,6 @@ class OwnForms:
             for encoded in (part.encode("utf-8", "surrogatepass") for part in parts)
         )
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()
-
-
-def _stale() -> RefusedError:
-    return RefusedError(
-        403,
-        "This form is too old",
-        "The form is not one of yours, or is older than two hours. Open its page again, and send "
-        "it from there; programs send form_token of the page's JSON, and its cookie.",
-    )
-
-
-def _elsewhere() -> RefusedError:
-    return RefusedError(
-        403, "Not from here", "Only a page of this server may ask for this. Nothing was done."
-    )
 
 
 async def fields_of(request: Request, most: int, what: str) -> Fields:

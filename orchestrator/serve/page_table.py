@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from orchestrator.serve import fleet_pages, group_pages, item_pages, run_pages, slow_pages
+from orchestrator.serve import group_pages, item_pages, run_pages
 from orchestrator.serve.drawn_pages import ALPHAS, PALETTES
 from orchestrator.serve.page_request import PageContent, PageRequest
 from transexplain.store.ranked_items import ORDERS
@@ -44,7 +44,7 @@ PAGES: tuple[Page, ...] = (
     Page(
         name="live_report",
         path="/runs/{run}/report",
-        make=slow_pages.live_report,
+        make=run_pages.live_report,
         query={"section": "name of a section; nothing: all of them"},
     ),
     Page(name="group", path="/runs/{run}/groups/{group}", make=group_pages.one_group),
@@ -55,7 +55,7 @@ PAGES: tuple[Page, ...] = (
         query={"start": _ROW},
     ),
     Page(name="class", path="/runs/{run}/classes/{class}", make=group_pages.one_class),
-    Page(name="clusters", path="/runs/{run}/classes/{class}/clusters", make=slow_pages.clusters),
+    Page(name="clusters", path="/runs/{run}/classes/{class}/clusters", make=run_pages.clusters),
     Page(
         name="items",
         path="/runs/{run}/items",
@@ -94,6 +94,6 @@ PAGES: tuple[Page, ...] = (
         make=run_pages.two_runs,
         query={"a": "id of a run", "b": "id of a later run"},
     ),
-    Page(name="fleet", path="/fleet", make=fleet_pages.fleet),
-    Page(name="schedules", path="/schedules", make=fleet_pages.schedules),
+    Page(name="fleet", path="/fleet", make=run_pages.fleet),
+    Page(name="schedules", path="/schedules", make=run_pages.schedules),
 )

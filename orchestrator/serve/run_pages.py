@@ -1,12 +1,20 @@
-"""Pages of runs: the list, one run, the runs of one audit, two runs side by side, failures."""
+"""Pages of runs: the list, one run, the runs of one audit, two runs side by side, failures.
 
+Behind them what takes longer than a request may, the report of a run and clusters of a class; and
+the pages of the fleet and of the schedules.
+"""
+
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from markupsafe import Markup
 
-from orchestrator.serve.drawn_pages import LinePoint, line_drawing
+from orchestrator.schedule.fire_times import overdue, upcoming
+from orchestrator.serve.drawn_pages import line_drawing
 from orchestrator.serve.links import link
 from orchestrator.serve.page_request import (
     BadQueryError,
@@ -15,12 +23,15 @@ from orchestrator.serve.page_request import (
     PageRequest,
     run_called,
 )
-from orchestrator.serve.slow_pages import section_titles
-from orchestrator.serve.slow_worker import PageJob
+from orchestrator.serve.slow_desk import PageJob
+from transexplain.errors import ConfigurationError
 from transexplain.reports.forest import ForestAxis, axis_around
 from transexplain.reports.page import moment
-from transexplain.store import browsing, browsing_items, fleet_state, runs
+from transexplain.reports.sections import SECTIONS
+from transexplain.store import browsing, browsing_fleet, browsing_items, fleet_state, runs
 from transexplain.store.browsing import ListedRun
+from transexplain.types.device_time import together
+from workers.queue_names import queue_name
 
 _STATES = fleet_state.RUN_STATES
 _RUNS = 50  #: on a page
@@ -242,11 +253,9 @@ def _chart(
 ) -> Markup:
     """A number of the runs' rows with its interval, from the oldest run to the newest."""
     points = [
-        LinePoint(
-            name=f"{run['id']}, {moment(run['created'])}",
-            value=row.get(name),
-            low=row.get(f"{name}_low"),
-            high=row.get(f"{name}_high"),
+        (
+            f"{run['id']}, {moment(run['created'])}",
+            *(row.get(name), row.get(f"{name}_low"), row.get(f"{name}_high")),
         )
         for run in reversed(listed)
         for row in [rows.get(run["id"], {})]
@@ -334,3 +343,160 @@ def failures(request: PageRequest) -> PageContent:
             "shards": shards,
         }
     )
+
+
+#: of sections whose names say too little
+_TITLES = {
+    "untested": "Not tested",
+    "data": "Data and matching",
+    "evidence": "Faithfulness",
+    "mixed": "Mixed methods",
+    "scenarios": "Bias scenarios",
+    "impact": "Impact ratios",
+    "previous": "Comparison with the previous run",
+    "unreadable": "Unreadable items",
+    "about": "Audited run",
+}
+
+
+def section_titles() -> dict[str, str]:
+    """Name of every section of a report -> its title; none of them is loaded for it."""
+    return {name: _TITLES.get(name) or name.replace("_", " ").capitalize() for name in SECTIONS}
+
+
+def live_report(request: PageRequest) -> PageContent:
+    """The sections of the run's report, of what is saved by now; all of them, or one."""
+    titles, section = section_titles(), request.word("section")
+    if section and section not in titles:
+        raise BadQueryError(f"section must be one of {', '.join(titles)}.")
+    job = PageJob(kind="report", run_id=request.run.id, finished=request.run.finished)
+    document, html = _made(request, job, section)
+    return PageContent({**document, "section": section}, {"html": html, "titles": titles})
+
+
+def clusters(request: PageRequest) -> PageContent:
+    """In how many ways explanations of a class come about: clusters, with words or places."""
+    name = request.class_name
+    job = PageJob(
+        kind="clusters", run_id=request.run.id, finished=request.run.finished, class_name=name
+    )
+    document, html = _made(request, job, "")
+    return PageContent({**document, "class_name": name}, {"html": html})
+
+
+def _made(request: PageRequest, job: PageJob, section: str) -> tuple[dict[str, Any], list[Markup]]:
+    """The document of a job, and its pieces as HTML."""
+    run = request.run
+    document: dict[str, Any] = {
+        "run": run,
+        "readable": request.readable,
+        "off": request.slow is None,
+        "at": None,
+        "waiting": False,
+        "error": None,
+        "sections": {},
+    }
+    if request.slow is None or not request.readable:
+        return document, []
+    found_pieces = request.slow.found(job, moving=run.state == "running")
+    shown = [piece for piece in found_pieces.pieces if section in ("", piece.name)]
+    document |= {
+        "at": found_pieces.at,
+        "waiting": found_pieces.waiting,
+        "error": found_pieces.error,
+        "sections": {piece.name: piece for piece in shown},
+    }
+    # made by the report's own templates, which escape every value
+    return document, [Markup(html) for piece in shown if (html := piece.html)]
+
+
+_FIRES = 5  #: of each schedule
+_LATE = 900.0  #: seconds after which a fire without a run is missed, as in ops/alerts.yml
+
+
+def fleet(request: PageRequest) -> PageContent:
+    """Workers and their rates, what their devices waited for, and the shards that are left."""
+    db, recent = request.db, fleet_state.RECENT
+    if request.broker is not None:
+        request.broker.begin()  # meanwhile the database is read
+    status = fleet_state.status(db, items=request.readable)
+    every = together(status.devices)
+    rates = browsing_fleet.worker_rates(db, recent)
+    known = [rate.rate for rate in rates if rate.rate is not None]
+    running = browsing_fleet.running_runs(db, _RUNS)
+    messages = None if request.broker is None else request.broker.waiting()
+    return PageContent(
+        {
+            "recent_seconds": recent,
+            "runs": status.runs,
+            "shards": status.shards,
+            "queued": status.shards["queued"],
+            "expired": status.expired,
+            "items_explained": status.explained,
+            "failures": status.failed if request.readable else None,
+            "refused": status.refused if request.readable else None,
+            "claims": status.claims,
+            "items_a_second": sum(known) if known else None,
+            "workers": status.workers,
+            "rates": [{**asdict(rate), "rate": rate.rate} for rate in rates],
+            "devices": [{**device.document, "stages": device.stages} for device in status.devices],
+            "waited": every.waited,
+            "running": running,
+            "queues": _queues(request, running, messages),
+            "broker": None if request.broker is None else messages is not None,
+        }
+    )
+
+
+def _queues(
+    request: PageRequest, running: Sequence[Mapping[str, Any]], messages: Mapping[str, int] | None
+) -> list[dict[str, Any]]:
+    """The queues with work: shards of these runs by SQL, and messages at the broker."""
+    shards: dict[str, Counter[str]] = {
+        name: Counter() for name, count in (messages or {}).items() if count
+    }
+    for run in running:
+        facts = request.counts.facts(request.db, run["id"])
+        counts = shards.setdefault(
+            queue_name(request.queue, facts.modality, facts.device), Counter()
+        )
+        counts.update({"queued": run["queued"], "in_work": run["in_work"]})
+    return [
+        {
+            "queue": name,
+            "shards_queued": counts["queued"],
+            "shards_in_work": counts["in_work"],
+            "messages": None if messages is None else messages.get(name, 0),
+        }
+        for name, counts in sorted(shards.items())
+    ]
+
+
+def schedules(request: PageRequest) -> PageContent:
+    """Every schedule: when it fires next, and what its last runs found."""
+    db, now = request.db, time.time()
+    return PageContent(
+        {
+            "now": now,
+            "late_after": _LATE,
+            "schedules": [
+                {
+                    **row,
+                    **_fires(row, now),
+                    "receivers": browsing_fleet.receiver_rows(db, row["name"]),
+                    "fires": browsing_fleet.fire_rows(db, row["name"], _FIRES),
+                }
+                for row in browsing_fleet.schedule_rows(db, errors=request.readable)
+            ],
+        }
+    )
+
+
+def _fires(row: Mapping[str, Any], now: float) -> dict[str, float | None]:
+    """The next fire, and the seconds since a fire that has made no run."""
+    times: dict[str, float | None] = {"next": None, "overdue": 0.0}
+    if row["state"] != "paused":
+        with suppress(ConfigurationError):  # this machine lacks the time zone; the tick says so
+            times["next"] = next(upcoming(row["cron"], row["time_zone"], now), None)
+            times["overdue"] = overdue(row["cron"], row["time_zone"], row["since"], now)
+    return times

@@ -11,8 +11,8 @@ from local_audits import aggregate_of, audited_in
 from PIL import Image
 from region_pictures import BLUE, RED, make_region_audit
 
-from orchestrator.gate import judge
 from orchestrator.gate.policy import Policy
+from orchestrator.gate.policy_verdict import judge
 from orchestrator.plan import PreparedAudit
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.analysis.groups.hidden_regions import HiddenRegion

@@ -20,7 +20,7 @@ from verified_runs import failed
 
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
-from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+from orchestrator.plan.import_plan import import_spec, prepare_import
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.analysis.strategies.discover_strategies import discover, gather
@@ -164,9 +164,9 @@ def test_an_import_stores_no_secret(tmp_path: Path, mode: str) -> None:
         "store_text": mode,
         "data.meta": ["author"],
     }
-    requested = ImportRequest(classes=("bad", "so-so", "good"))
     settings = settings_of(tmp_path)
-    imported = prepare_import(import_spec(file, given, []), requested, settings)
+    classes = ("bad", "so-so", "good")
+    imported = prepare_import(import_spec(file, given, []), settings, classes=classes)
     with open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, imported.plan, imported.shards)
         run_here(db, run_id, settings)
@@ -185,9 +185,9 @@ def test_an_import_of_an_export_without_texts_says_why(
     path = tmp_path / f"run.{form}"
     with open_database(one.url) as db:
         export(db, one.id, form, path, redact=redact)
-    requested = ImportRequest(columns={"scores": "attributions"})
+    columns = {"scores": "attributions"}
     with pytest.raises(DataSourceError, match="store_text: hashed"):
-        prepare_import(import_spec(str(path), {}, []), requested, settings_of(tmp_path))
+        prepare_import(import_spec(str(path), {}, []), settings_of(tmp_path), columns=columns)
 
 
 def marked_audit(folder: Path) -> Path:

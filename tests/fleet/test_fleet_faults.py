@@ -505,7 +505,7 @@ class Sweeper:
             except (BrokerError, DatabaseError):
                 self.vain += 1
             else:
-                self.sent += swept.sent if swept else 0
+                self.sent += swept[0] if swept else 0
 
 
 @dataclass(kw_only=True)

@@ -23,10 +23,10 @@ from store_samples import make_plan, make_result, make_shards
 from tiny_audit import make_audit
 from typer.testing import CliRunner
 
-from orchestrator.cli import progress
+from orchestrator.cli import run_commands
 from orchestrator.cli.command_line import app
 from orchestrator.cli.fleet_commands import _seconds_until
-from orchestrator.cli.progress import RecentRate, run_progress
+from orchestrator.cli.run_commands import RecentRate, run_progress
 from orchestrator.dispatch import local, queue
 from orchestrator.dispatch import queue as sweep
 from orchestrator.dispatch.fleet_size import FleetSize, WorkLeft, fleet_size
@@ -83,14 +83,14 @@ def db(settings: Settings) -> Iterator[Database]:
 
 def test_the_queue_is_topped_up_to_what_waits(db: Database, settings: Settings) -> None:
     assert queue.depth(settings, the_queue(settings)) == 0
-    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=0, closed=())
+    assert queue.sweep(db, settings, every=0) == (0, ())
     run_id = runs.create(db, make_plan(), make_shards())
-    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=3, closed=())
+    assert queue.sweep(db, settings, every=0) == (3, ())
     assert queue.depth(settings, the_queue(settings)) == 3
-    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=0, closed=())
+    assert queue.sweep(db, settings, every=0) == (0, ())
     forget(settings)
     assert shards.claim(db, run_id, "worker", 60.0, 0)
-    assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=2, closed=())
+    assert queue.sweep(db, settings, every=0) == (2, ())
     assert queue.depth(settings, the_queue(settings)) == 2
 
 
@@ -101,7 +101,7 @@ def test_never_more_than_the_bound(
     runs.create(db, make_plan(), make_shards())
     runs.create(db, make_plan(80), make_shards(80))
     for sent in (5, 0, 0):
-        assert queue.sweep(db, settings, every=0) == queue.SweepResult(sent=sent, closed=())
+        assert queue.sweep(db, settings, every=0) == (sent, ())
     assert queue.depth(settings, the_queue(settings)) == 5
 
 
@@ -109,7 +109,7 @@ def test_sweepers_at_once_send_once(db: Database, settings: Settings) -> None:
     runs.create(db, make_plan(), make_shards())
     with ThreadPoolExecutor(4) as pool:
         swept = [one for one in pool.map(lambda _: queue.sweep(db, settings), range(4)) if one]
-    assert [one.sent for one in swept] == [3]
+    assert swept == [(3, ())]
     assert queue.depth(settings, the_queue(settings)) == 3
 
 
@@ -122,7 +122,7 @@ def test_a_run_whose_last_worker_died_before_closing_it_is_closed(
         assert claim is not None
         results.save(db, claim, make_result(one))
     away = replace(settings, broker_url="redis://127.0.0.1:1/0")
-    assert queue.sweep(db, away) == queue.SweepResult(sent=0, closed=(run_id,)), "needs no broker"
+    assert queue.sweep(db, away) == (0, (run_id,)), "needs no broker"
     assert runs.get(db, run_id).state == "done"
 
 
@@ -488,7 +488,7 @@ def test_lines_of_json_are_few_and_the_last_is_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(progress.time, "monotonic", clock)
+    monkeypatch.setattr(run_commands.time, "monotonic", clock)
     with run_progress("name", 100, 10, "json") as display:
         for _ in range(90):
             clock.now += 0.1

@@ -19,9 +19,8 @@ from sqlalchemy import delete
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.gate import GateVerdict, PolicyCheck, judge, junit_xml, load_policy
-from orchestrator.gate.policy import Policy
-from orchestrator.gate.policy_checks import checks
+from orchestrator.gate.policy import Policy, load_policy
+from orchestrator.gate.policy_verdict import GateVerdict, PolicyCheck, checks, judge, junit_xml
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import (
     Counterfactual,

@@ -25,7 +25,7 @@ from transexplain.analysis.groups.lexicon import SHIPPED, load_pairs
 from transexplain.auditing.text_redaction import TextKey
 from transexplain.data import item_clusters
 from transexplain.data.snapshot import prepare
-from transexplain.errors import ConfigurationError, SpecError
+from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
@@ -237,36 +237,6 @@ def test_items_and_spellings_that_a_column_leaves_out_are_named(call, tmp_path: 
     assert all(repr(value) in alike for value in authors[:3]) and "'man'" not in alike
 
 
-@pytest.mark.parametrize(
-    ("groups", "data", "says"),
-    [
-        ({}, {}, "groups names nothing to compare"),
-        ({"column": "author"}, {}, "groups.column is 'author', which data.meta does not keep"),
-        ({"column": "id"}, {"meta": ["id"]}, "which has 120 different values"),
-        ({"lexicon": "groups.json"}, {"spans": "things"}, "group 'things' comes from two places"),
-        ({}, {"spans": "empty"}, "no readable item has an entity there"),
-        ({"lexicon": "builtin:names"}, {}, "no lexicon builtin:names"),
-        ({"lexicon": "groups.json", "include": ["none"]}, {}, "groups.include names 'none'"),
-        ({"lexicon": "groups.json", "ambiguous": "maybe"}, {}, "groups.ambiguous"),
-        ({"lexicon": "groups.json", "second": "absent.json"}, {}, "absent.json: cannot be read"),
-        ({"lexicon": "groups.json", "second": "builtin:gender"}, {}, "has the group 'gender/fem"),
-    ],
-)
-def test_wrong_groups_are_reported(call, tmp_path: Path, groups, data, says: str) -> None:
-    spec = make_audit(tmp_path, items=3)
-    rows = [
-        {"text": "a film", "id": f"x{i}", "things": '[[0, 1, "things"]]', "empty": None}
-        for i in range(120)
-    ]
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "texts.jsonl").write_text(lines, encoding="utf-8")
-    document = json.loads(spec.read_text(encoding="utf-8"))
-    document |= {"groups": groups, "data": {"source": "texts.jsonl", **data}}
-    spec.write_text(json.dumps(document), encoding="utf-8")
-    code, printed = call("validate", str(spec))
-    assert (code, says in printed) == (2, True), printed
-
-
 Groups = Mapping[str, Any]
 Run = Callable[..., Groups]
 
@@ -417,32 +387,6 @@ def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "wanted"),
-    [
-        ({"scenario": {}}, "groups.scenario.0.harm: is missing"),
-        ({"scenario": {"harm": " "}}, "groups.scenario.0.harm: String should have at least 1"),
-        ({"scenario": 7}, "groups.scenario.0: Input should be a valid dictionary"),
-        ({"scenario": {"harm": "x", "review_date": "31.12.2027"}}, "0.review_date: '31.12.2027'"),
-        ({"scenario": {"harm": "x", "review_date": "2027-02-29"}}, "there is no day 2027-02-29"),
-        ({"scenario": {"harm": "x", "review_date": "2027-W01-1"}}, "is no day; write it as"),
-        ({"scenario": {"harm": "x", "reviewdate": "2027-01-01"}}, "did you mean 'review_date'?"),
-        ({"impact": {"favorable": "good", "sex": "who"}}, "did you mean 'favourable'?"),
-        ({"practical": {"ratio": 0.7}}, "known here: logit, probability, changed, spread, rates"),
-        ({"impact": {"favourable": "good"}}, "name the column of `sex`, that of `ethnicity`"),
-        ({"impact": {"favourable": [], "sex": "who"}}, "at least 1 item"),
-        ({"impact": {"favourable": "good", "sex": "who", "ethnicity": "who"}}, "are one column"),
-        ({"impact": {"favourable": ["good", "good"], "sex": "who"}}, "names a class twice"),
-        ({"impact": {**IMPACT, "exclude_below": 1}}, "less than 1"),
-        ({"impact": {**IMPACT, "in_use_since": "soon"}}, "'soon' is no day"),
-        ({"scenario": {"harm": "x"}, "lexicon": None}, "groups names nothing to compare"),
-    ],
-)
-def test_what_is_wrong_is_named(tmp_path: Path, groups: dict[str, Any], wanted: str) -> None:
-    with pytest.raises(SpecError, match=re.escape(wanted)):
-        planned(tmp_path, groups)
-
-
-@pytest.mark.parametrize(
     ("impact", "keys", "wanted"),
     [
         ({"sex": "shoe"}, {}, "groups.impact.sex is 'shoe', which data.meta does not keep"),
@@ -521,22 +465,3 @@ def test_hashed_texts_hold_nothing_that_was_found(
 def test_a_recogniser_that_fails_on_every_text_is_no_run(audit: Audit) -> None:
     with pytest.raises(ConfigurationError):
         audit({"recogniser": "entity_recognisers:broken", "check": 6})
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("groups", "keys", "message"),
-    [
-        ({"entity_types": ["PERSON"], "lexicon": "builtin:gender"}, {}, "entity_types is for"),
-        ({"ambiguous": "recogniser", "lexicon": "builtin:gender"}, {}, "ambiguous: recogniser is"),
-        ({"recogniser": KNOWN}, {"store_text": "none"}, "groups.recogniser is 'entity_rec"),
-        ({"recogniser": "spacy:"}, {}, "write spacy:PACKAGE_OR_FOLDER"),
-        ({"recogniser": KNOWN, "entity_types": ["ORG"]}, {}, "names 'ORG', which"),
-        ({"recogniser": KNOWN, "include": ["entity/ORG"]}, {}, "groups.include names"),
-    ],
-)
-def test_wrong_specifications(
-    audit: Audit, groups: dict[str, Any], keys: dict[str, Any], message: str
-) -> None:
-    with pytest.raises((SpecError, ConfigurationError), match=message):
-        audit(groups, **keys)

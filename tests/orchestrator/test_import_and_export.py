@@ -21,7 +21,7 @@ from orchestrator.dispatch.local import run_here, run_local
 from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.plan.audit_plan import check_data
-from orchestrator.plan.import_plan import ImportRequest, import_spec, prepare_import
+from orchestrator.plan.import_plan import import_spec, prepare_import
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shard_blocks, shards
@@ -69,8 +69,8 @@ def prepared(file: str, folder: Path, **settings: Any) -> Any:
         {"groups.lexicon": str(folder / "groups.json"), "groups.column": "author"},
         [f"{key}={value}" for key, value in settings.items()],
     )
-    requested = ImportRequest(classes=tuple(CLASSES.split(",")))
-    return prepare_import(spec, requested, Settings(snapshot_dir=folder / "snapshots"))
+    settings = Settings(snapshot_dir=folder / "snapshots")
+    return prepare_import(spec, settings, classes=tuple(CLASSES.split(",")))
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,6 @@
 """One audit of each kind: pairs, several labels, labels of tokens, answers, two towers.
 
-Here and on a queue, from plan to gate. All models have random weights.
+From plan to gate, one of them on a queue, too. All models have random weights.
 """
 
 import csv
@@ -75,39 +75,46 @@ def test_answers_of_groups_are_counted_with_their_f1(call: Call, tmp_path: Path)
     assert not any("evaluat" in remedy or "check" in remedy for remedy in remedies), remedies
 
 
-def on_queue(env: dict[str, str], folder: Path, path: Path) -> None:
-    """Submit an audit, and start a worker by hand that ends when nothing waits."""
-    run_here(env, folder, "submit", str(path))
-    worker = command("worker", "--device", "cpu", "--until-idle", "--linger", "5")
-    done = subprocess.run(
-        worker, env=env, cwd=folder, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture
+def here(tmp_path: Path) -> dict[str, str]:
+    return environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'here.db'}")
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(480)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_of_audit_here_and_on_a_queue(
-    kind: str, tmp_path: Path, redis_url: str, postgres_url: str, queue_name: str
+def test_a_kind_of_audit(kind: str, here: dict[str, str], tmp_path: Path) -> None:
+    run_here(here, tmp_path, "run", str(audit_of(kind, tmp_path)))
+    counts = json.loads(run_here(here, tmp_path, "report", "latest", "--json"))["counts"]
+    assert counts["done"] == counts["total"] == 40
+    finished(kind, here, tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(480)
+def test_a_queue_gives_what_a_run_here_does(
+    here: dict[str, str], tmp_path: Path, redis_url: str, postgres_url: str, queue_name: str
 ) -> None:
-    path = audit_of(kind, tmp_path)
-    env = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=f"sqlite:///{tmp_path / 'here.db'}")
-    run_here(env, tmp_path, "run", str(path))
-    here = json.loads(run_here(env, tmp_path, "report", "latest", "--json"))
+    """A worker is started by hand, and ends when nothing waits."""
+    path = audit_of("tokens", tmp_path)
+    run_here(here, tmp_path, "run", str(path))
     fleet = {
-        **env,
+        **here,
         "TRANSEXPLAIN_DATABASE_URL": postgres_url,
         "TRANSEXPLAIN_BROKER_URL": redis_url,
         "TRANSEXPLAIN_QUEUE": queue_name,
     }
     open_database(postgres_url, upgrade=True).close()
-    on_queue(fleet, tmp_path, path)
-    there = json.loads(run_here(fleet, tmp_path, "report", "latest", "--json"))
-    assert there["counts"]["done"] == there["counts"]["total"] == 40
+    run_here(fleet, tmp_path, "submit", str(path))
+    worker = command("worker", "--device", "cpu", "--until-idle", "--linger", "5")
+    done = subprocess.run(
+        worker, env=fleet, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    reports = (json.loads(run_here(env, tmp_path, "report", "--json")) for env in (here, fleet))
+    local, there = reports
     for part in SAID:
-        assert there[part] == here[part], part
-    finished(kind, fleet, tmp_path)
+        assert there[part] == local[part], part
 
 
 def finished(kind: str, env: dict[str, str], folder: Path) -> None:

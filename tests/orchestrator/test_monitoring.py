@@ -63,10 +63,8 @@ Scraped = dict[tuple[str, ...], float]
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     folder = tmp_path_factory.mktemp("audit")
-    spec = load_spec(make_audit(folder, evaluation={"items": 0}))
-    lines = (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines()
-    lines[2] = '{"text": "", "label": "good"}'
-    (folder / "texts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = {2: '{"text": "", "label": "good"}'}
+    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
 
 

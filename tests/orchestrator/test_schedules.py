@@ -82,14 +82,13 @@ def test_missed_fires_are_caught_up_once(
     let_pass(db, 3600)
     now = schedules.now(db)
     monkeypatch.setattr(schedules, "now", lambda _: now)
-    fired = tick(db, settings)
-    assert [one.run_id for one in fired] == made(db)
-    assert len(fired) == 1
+    ((_, run_id, _),) = tick(db, settings)
+    assert [run_id] == made(db)
     (fire,) = schedules.fires(db, "often")
     assert fire.at == now // 60 * 60, "the latest one"
     assert tick(db, settings) == []
     monkeypatch.setattr(schedules, "now", lambda _: now + 60)
-    assert [one.run_id for one in tick(db, settings)] == made(db)[:1]
+    assert [run_id for _, run_id, _ in tick(db, settings)] == made(db)[:1]
 
 
 def test_ticks_at_once_make_one_run(
@@ -100,11 +99,9 @@ def test_ticks_at_once_make_one_run(
     now = schedules.now(db)
     monkeypatch.setattr(schedules, "now", lambda _: now)
     with ThreadPoolExecutor(3) as pool:
-        fired = [
-            one for ticked in pool.map(lambda _: tick(db, settings), range(3)) for one in ticked
-        ]
-    assert [one.run_id for one in fired] == made(db)
-    assert len(fired) == 1
+        ticks = pool.map(lambda _: tick(db, settings), range(3))
+        fired = [run_id for ticked in ticks for _, run_id, _ in ticked]
+    assert fired == made(db) and len(fired) == 1
     assert runs.progress(db, made(db)[0]).states["queued"] == 2
 
 
@@ -113,23 +110,22 @@ def test_on_change_fires_when_model_or_data_are_others(
 ) -> None:
     make(db, settings, tmp_path, on_change=True)
     let_pass(db, 3600)
-    assert [one.run_id is not None for one in tick(db, settings)] == [True], "the first always"
+    assert [bool(run_id) for _, run_id, _ in tick(db, settings)] == [True], "the first always"
     let_pass(db, 3600)
     with db.begin() as connection:  # the fire was made an hour ago, too
         connection.exec_driver_sql("UPDATE schedule_fire SET at = at - 3600")
-    (same,) = tick(db, settings)
-    assert (same.run_id, same.error) == (None, None)
+    assert tick(db, settings) == [("often", None, None)]
     assert schedules.fires(db, "often")[0].run_id is None, "the skipped fire is on record"
     with (tmp_path / "texts.jsonl").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"text": "a nice film", "label": "good"}) + "\n")
     let_pass(db, 3600)
     with db.begin() as connection:
         connection.exec_driver_sql("UPDATE schedule_fire SET at = at - 7200")
-    (changed,) = tick(db, settings)
-    assert changed.run_id is not None
+    ((_, changed, _),) = tick(db, settings)
+    assert changed is not None
     newest = schedules.fires(db, "often")[0]
     assert newest.previous == made(db)[1]
-    assert runs.get(db, changed.run_id).plan.dataset.rows == 17
+    assert runs.get(db, changed).plan.dataset.rows == 17
 
 
 def test_one_that_cannot_be_prepared_blocks_no_other(
@@ -140,16 +136,16 @@ def test_one_that_cannot_be_prepared_blocks_no_other(
         make(db, settings, tmp_path / name, name)
     let_pass(db, 3600)
     (tmp_path / "gone" / "texts.jsonl").rename(tmp_path / "elsewhere.jsonl")
-    fired = {one.schedule: one for one in tick(db, settings)}
-    assert fired["good"].run_id
-    assert "texts.jsonl" in (fired["gone"].error or "")
+    fired = {name: (run_id, error) for name, run_id, error in tick(db, settings)}
+    assert fired["good"][0]
+    assert "texts.jsonl" in (fired["gone"][1] or "")
     assert "texts.jsonl" in (schedules.get(db, "gone").error or "")
     assert schedules.fires(db, "gone") == []
     assert tick(db, settings) == [], "not again at once"
     (tmp_path / "elsewhere.jsonl").rename(tmp_path / "gone" / "texts.jsonl")
     with db.begin() as connection:
         connection.execute(update(schedule).values(retry_at=schedule.c.retry_at - ticking.RETRY))
-    assert "gone" in [one.schedule for one in tick(db, settings) if one.run_id], "caught up later"
+    assert "gone" in [name for name, run_id, _ in tick(db, settings) if run_id], "caught up later"
     assert schedules.get(db, "gone").error is None
 
 
@@ -434,10 +430,10 @@ def test_a_clock_in_another_folder_finds_the_files(
     monkeypatch.chdir(elsewhere)
     with db.begin() as connection:  # as if nobody had ticked for two minutes
         connection.execute(update(schedule).values(since=schedule.c.since - 120))
-    (fired,) = tick(db, settings)
-    assert fired.error is None and fired.run_id is not None
-    run_local(db, fired.run_id, settings)
-    state = runs.progress(db, fired.run_id)
+    ((_, run_id, error),) = tick(db, settings)
+    assert error is None and run_id is not None
+    run_local(db, run_id, settings)
+    state = runs.progress(db, run_id)
     assert (state.state, state.items_done) == ("done", 16)
 
 

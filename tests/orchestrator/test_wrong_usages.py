@@ -45,6 +45,22 @@ USAGES = {
     "run tiny.yaml --lexicon missing.yaml": "missing.yaml: cannot be read: No such file",
     "run tiny.yaml --lexicon groups.json --reference thing": "did you mean 'things'?",
     "run tiny.yaml --reference things": "give groups.lexicon, groups.recogniser,",
+    "run tiny.yaml --set groups={}": "groups names nothing to compare",
+    "run tiny.yaml --set groups.column=author": "'author', which data.meta does not keep",
+    "run many.yaml --set groups.column=id": "which has 120 different values",
+    "run many.yaml --lexicon groups.json --set data.spans=things": "comes from two places",
+    "run many.yaml --set groups={} --set data.spans=empty": "no readable item has an entity there",
+    "run tiny.yaml --lexicon builtin:names": "no lexicon builtin:names",
+    "run tiny.yaml --lexicon groups.json --set groups.include=[none]": "groups.include names 'no",
+    "run tiny.yaml --lexicon groups.json --set groups.ambiguous=maybe": "groups.ambiguous",
+    "run tiny.yaml --lexicon groups.json --set groups.second=absent.json": "absent.json: cannot be",
+    "run tiny.yaml --lexicon groups.json --set groups.second=builtin:gender": "has the group 'gen",
+    "run tiny.yaml --lexicon builtin:gender --set groups.entity_types=[GPE]": "entity_types is for",
+    "run tiny.yaml --lexicon builtin:gender --set groups.ambiguous=recogniser": "recogniser is for",
+    "run tiny.yaml --set 'groups.recogniser=\"spacy:\"'": "write spacy:PACKAGE_OR_FOLDER",
+    "run found.yaml --set store_text=none": "groups.recogniser is 'entity_recognisers:people'",
+    "run found.yaml --set groups.entity_types=[ORG]": "names 'ORG', which",
+    "run found.yaml --set groups.include=[entity/ORG]": "groups.include names",
     "run tiny.yaml --long-text widow": "should be 'truncate', 'window' or 'error'",
     "run tiny.yaml --long-text window --window 2": "window: Input should be greater than",
     "run tiny.yaml --processes 0": "Invalid value for '--processes'",
@@ -75,8 +91,26 @@ USAGES = {
     "schedule add name tiny.yaml --cron 'every day'": "write minute hour day month weekday",
     "schedule pause nosuch": "no schedule 'nosuch'; there is none yet",
     "db prune --older-than yesterday": "36h, 90d or 12w",
+    "worker --devices cpu --device cpu": "give one",
+    "worker --modality sound": "known are text, image, nodes",
+    "worker --log-format xml": "use text or json",
+    "serve --live-seconds 5": "--live-seconds is a limit of --live",
+    "serve --live --live-rate 0": "--live-rate",
+    "serve --live --live-seconds x": "--live-seconds",
+    "serve --host 0.0.0.0": "everybody who reaches this address",
+    "serve --port 0": "--port",
+    "serve --token-file absent": "cannot be read",
+    "serve --db sqlite:///absent.db": "4 has no TransExplain tables yet",
     "rum": "Did you mean 'run'",
 }
+
+
+#: a row with an id, a marked span, and a column of spans that has none
+MARKED = '{"text": "a film", "id": "x%d", "things": "[[0, 1, \\"things\\"]]", "empty": null}\n'
+
+
+#: an audit whose groups are what a recogniser finds
+FOUND = "model: ./model\ndata: texts.jsonl\ngroups: {recogniser: 'entity_recognisers:people'}\n"
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +129,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bad.yaml": "model: [",
         "list.yaml": "- a",
         "tiny.yaml": "model: ./model\ndata: texts.jsonl\n",
+        "many.yaml": "model: ./model\ndata: {source: many.jsonl, meta: [id]}\n",
+        "found.yaml": FOUND,
+        "many.jsonl": "".join(MARKED % number for number in range(120)),
         "policy.yaml": "min_acuracy: 1\n",
     }.items():
         (path / name).parent.mkdir(exist_ok=True)
@@ -108,6 +145,7 @@ def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     for name in [one for one in os.environ if one.startswith("TRANSEXPLAIN_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("TRANSEXPLAIN_RECOGNISER_MODULES", "entity_recognisers")
 
 
 @pytest.mark.parametrize("typed", USAGES)
@@ -121,3 +159,4 @@ def test_a_wrong_usage_is_answered(typed: str) -> None:
     answer = str(error) if isinstance(error, TransExplainError) else done.output
     assert found == code, answer
     assert says in " ".join(answer.split()), answer
+    assert not Path("absent.db").exists()

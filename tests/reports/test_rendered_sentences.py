@@ -11,8 +11,8 @@ from pathlib import Path
 
 from gallery import Gallery
 
-from orchestrator.gate import Policy
-from orchestrator.gate.policy_checks import checks
+from orchestrator.gate.policy import Policy
+from orchestrator.gate.policy_verdict import checks
 from transexplain.reports.evaluation import tabulate
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.report_records import Summary

@@ -130,7 +130,8 @@ def test_beat_writes_what_was_forgotten_with_its_tick(db: Database, tmp_path: Pa
     run_id = biased_run(db)
     older(db, run_id, sql_results.PATIENCE + 60)
     settings = Settings(snapshot_dir=tmp_path, broker_url="redis://127.0.0.1:1/0")
-    periodic_tasks(db, settings, 30.0)["transexplain.tick"].call()
+    tick, _ = periodic_tasks(db, settings, 30.0)["transexplain.tick"]
+    tick()
     assert set(written(db)) == {run_id}
 
 
@@ -222,7 +223,7 @@ def test_a_worker_that_is_to_end_leaves_them_to_others(
 
 @pytest.mark.exhaustive
 def test_a_process_of_its_own_writes_them(db: Database, bench: Bench) -> None:
-    made, run_id = bench(partial(device_worker._close, None, f"sqlite:///{db.path}"))
+    made, run_id = bench(partial(device_worker._close, f"sqlite:///{db.path}"))
     assert [made.work(run_id) for _ in range(3)] == ["done"] * 3
     assert metric(db, run_id, "items_explained") == 24
     assert multiprocessing.active_children() == []

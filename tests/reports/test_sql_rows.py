@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from report_samples import biased_run, explained_text, stored_run
 
-from orchestrator.gate import Policy
-from orchestrator.gate.policy_checks import checks
+from orchestrator.gate.policy import Policy
+from orchestrator.gate.policy_verdict import checks
 from transexplain.analysis.groups.mixed_audits import ClassAgreement, Mixed
 from transexplain.reports import sql_results as rows_module
 from transexplain.reports.report_formats import render_json

@@ -8,7 +8,7 @@ from browser_pages import browser
 from served_pages import listening
 from starlette.testclient import TestClient
 
-from orchestrator.serve import slow_worker
+from orchestrator.serve import slow_desk
 from orchestrator.serve.access import AccessRules
 from orchestrator.serve.application import application
 from transexplain.store.database import Database
@@ -58,5 +58,5 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def _in_this_process(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """A process of their own costs seconds; one test has it."""
     if "slow_process" not in request.fixturenames:
-        here = lambda desk, job: slow_worker.made(desk._url, job)  # noqa: E731
+        here = lambda desk, job: slow_desk.made(desk._url, job)  # noqa: E731
         monkeypatch.setattr("orchestrator.serve.slow_desk.SlowDesk._made", here)

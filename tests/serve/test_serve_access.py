@@ -66,21 +66,6 @@ def test_a_weak_token_is_refused(tmp_path: Path, content: str) -> None:
         access_rules("127.0.0.1", token_file=path)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--host", "0.0.0.0"), "everybody who reaches this address"),
-        (("--port", "0"), "--port"),
-        (("--token-file", "absent"), "cannot be read"),
-        (("--db", "sqlite:///absent.db"), "has no TransExplain tables yet"),
-    ],
-)
-def test_the_verb_refuses(call: Call, words: tuple[str, ...], message: str) -> None:
-    code, printed = call("serve", *words)
-    assert code in (2, 4) and message in printed
-    assert not Path("absent.db").exists()
-
-
 def test_a_port_that_is_taken_is_named(call: Call, db: Database) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

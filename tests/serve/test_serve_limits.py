@@ -20,7 +20,7 @@ import yaml
 from fresh_stores import fresh_store
 from served_pages import listening
 
-from orchestrator.serve import application, server
+from orchestrator.serve import application
 from orchestrator.serve.access import AccessRules
 from transexplain.store.database import Database
 
@@ -187,18 +187,18 @@ def test_a_client_that_goes_leaves_no_traceback(running: Running) -> None:
 
 def test_the_log_takes_so_many_lines_of_a_kind(running: Running) -> None:
     before = len(running.log.read_text().splitlines())
-    for _ in range(3 * server._LINES):
+    for _ in range(3 * application._LINES):
         assert status(sent(running.port, b"nonsense\r\n\r\n")) == 400
-    assert len(running.log.read_text().splitlines()) - before <= server._LINES
+    assert len(running.log.read_text().splitlines()) - before <= application._LINES
 
 
 def test_the_log_goes_on_after_a_minute() -> None:
-    kept = server._Sparing()
+    kept = application._Sparing()
     lines = [logging.LogRecord("x", 30, __file__, 1, "line", None, None) for _ in range(60)]
     for number, line in enumerate(lines):
         line.created = 1_000.0 + 2 * number  # one in two seconds, for two minutes
     passed = [number for number, line in enumerate(lines) if kept.filter(line)]
-    assert passed == [*range(server._LINES), *range(30, 30 + server._LINES)]
+    assert passed == [*range(application._LINES), *range(30, 30 + application._LINES)]
     other = logging.LogRecord("x", 30, __file__, 2, "line", None, None)
     other.created = lines[-1].created
     assert kept.filter(other), "another kind of line"
@@ -209,9 +209,11 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> Limits:
     """Sets other limits than a server has."""
 
     def choose(patience: float = 60.0, **bounds: int) -> None:
-        monkeypatch.setattr(server, "_PATIENCE", dict.fromkeys(server._PATIENCE, patience))
+        monkeypatch.setattr(
+            application, "_PATIENCE", dict.fromkeys(application._PATIENCE, patience)
+        )
         for name, value in bounds.items():
-            monkeypatch.setattr(server, f"_{name}", value)
+            monkeypatch.setattr(application, f"_{name}", value)
 
     return choose
 

@@ -29,10 +29,9 @@ from serving import JSON, OWN, acting_client, form_of
 from starlette.testclient import TestClient
 
 import transexplain as te
-from orchestrator.serve import live_worker
+from orchestrator.serve import live_desk
 from orchestrator.serve.links import link
-from orchestrator.serve.live_desk import Buckets, LiveDesk, LiveSettings
-from orchestrator.serve.live_worker import LiveRequest, RequestError
+from orchestrator.serve.live_desk import Buckets, LiveDesk, LiveRequest, LiveSettings, RequestError
 from orchestrator.serve.own_forms import TOKEN
 from transexplain.models.load import load_model
 from transexplain.store import runs
@@ -53,7 +52,7 @@ class DeskHere(LiveDesk):
         self._pipe, theirs = multiprocessing.Pipe()
 
         def work() -> None:
-            bench = live_worker._Bench(theirs, self.settings.device)
+            bench = live_desk._Bench(theirs, self.settings.device)
             with theirs, suppress(EOFError, OSError):
                 while True:
                     bench.say(**bench.answer(theirs.recv()))
@@ -399,7 +398,7 @@ def test_a_failure_of_the_model_is_told_without_what_was_given(
     def fail(_model: Any, item: Any, _request: Any) -> None:
         raise RuntimeError(f"cannot read {item.content}")
 
-    monkeypatch.setattr("orchestrator.serve.live_worker._one", fail)
+    monkeypatch.setattr("orchestrator.serve.live_desk._one", fail)
     answer = explain(house.client, house.texts, text="good sesame")
     assert answer.status_code == 500 and "RuntimeError" in answer.json()["error"]
     assert "sesame" not in answer.text and "sesame" not in caplog.text
@@ -446,7 +445,7 @@ def test_a_bucket_fills_with_time() -> None:
 
 
 def asked(house: House, **changes: Any) -> LiveRequest:
-    plan = live_worker.without_groups(runs.get(house.db, house.texts).plan)
+    plan = live_desk.without_groups(runs.get(house.db, house.texts).plan)
     given: dict[str, Any] = {
         "plan": plan,
         "methods": (MethodSpec(),),
@@ -461,14 +460,14 @@ def asked(house: House, **changes: Any) -> LiveRequest:
 
 def test_only_so_many_wait(live: Live, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     release, begun = threading.Event(), threading.Event()
-    plain = live_worker._explained
+    plain = live_desk._explained
 
     def slow(*given: Any) -> Any:
         begun.set()
         assert release.wait(60)
         return plain(*given)
 
-    monkeypatch.setattr("orchestrator.serve.live_worker._explained", slow)
+    monkeypatch.setattr("orchestrator.serve.live_desk._explained", slow)
     desk = desk_here(house, waiting=2)
     client, texts = live(desk), house.texts
     first = desk.ask(asked(house))
@@ -524,25 +523,12 @@ def test_runs_that_have_no_such_model_say_so(house: House) -> None:
     assert client.get("/runs/~zz/explain").status_code == 404
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--live-seconds", "5"), "--live-seconds is a limit of --live"),
-        (("--live", "--live-rate", "0"), "--live-rate"),
-        (("--live", "--live-seconds", "x"), "--live-seconds"),
-    ],
-)
-def test_wrong_limits_are_named(call: Call, words: tuple[str, ...], says: str) -> None:
-    code, printed = call("serve", *words)
-    assert code == 2 and says in printed
-
-
 def test_the_verb_takes_the_limits(
     call: Call, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(
-        "orchestrator.serve.server.serve_pages", lambda *_, desk, **__: seen.append(desk)
+        "orchestrator.serve.application.serve_pages", lambda *_, desk, **__: seen.append(desk)
     )
     words = ("serve", "--db", f"sqlite:///{db.path}")
     assert call(*words)[0] == 0 and seen == [None]

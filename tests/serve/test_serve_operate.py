@@ -451,7 +451,7 @@ def test_the_verb_opens_a_second_handle(
 ) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "orchestrator.serve.server.serve_pages",
+        "orchestrator.serve.application.serve_pages",
         lambda store, rules, **given: seen.append({"store": store, **given}),
     )
     url = f"sqlite:///{db.path}"

@@ -10,8 +10,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.serve import slow_desk
 from orchestrator.serve.links import RefusedError, link
-from orchestrator.serve.slow_desk import SlowDesk
-from orchestrator.serve.slow_worker import PageJob
+from orchestrator.serve.slow_desk import PageJob, SlowDesk
 from transexplain.reports.report_formats import pieces
 from transexplain.reports.sections import SECTIONS
 from transexplain.reports.summary import summarise

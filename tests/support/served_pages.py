@@ -8,9 +8,8 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.serve.access import AccessRules
-from orchestrator.serve.application import application
+from orchestrator.serve.application import application, bounded_server
 from orchestrator.serve.links import link
-from orchestrator.serve.server import bounded_server
 from transexplain.store.database import Database
 
 if TYPE_CHECKING:

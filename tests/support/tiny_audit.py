@@ -1,6 +1,7 @@
 """A tiny real audit on disk: model, texts, lexicon; what the end-to-end tests start from."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from tiny_models import bert, wordpiece
@@ -16,16 +17,22 @@ def texts(count: int) -> list[str]:
     ]
 
 
-def make_audit(folder: Path, *, items: int = 40, **keys: object) -> Path:
-    """Write model, data, lexicon and specification; returns the path of the specification."""
+def make_audit(
+    folder: Path, *, items: int = 40, lines: Mapping[int, str] | None = None, **keys: object
+) -> Path:
+    """Write model, data, lexicon and specification; returns the path of the specification.
+
+    `lines` take the place of those of the data.
+    """
     model = folder / "model"
     bert(id2label={0: "bad", 1: "so-so", 2: "good"}).save_pretrained(model)
     wordpiece().save_pretrained(model)
-    rows = "".join(
-        json.dumps({"text": text, "label": ("bad", "so-so", "good")[i % 3]}) + "\n"
+    rows = {
+        i: json.dumps({"text": text, "label": ("bad", "so-so", "good")[i % 3]})
         for i, text in enumerate(texts(items))
-    )
-    (folder / "texts.jsonl").write_text(rows, encoding="utf-8")
+    }
+    rows |= lines or {}
+    (folder / "texts.jsonl").write_text("\n".join(rows.values()) + "\n", encoding="utf-8")
     lexicon = {"things": ["film", "goods", "x"], "praise": ["nice", "good"]}
     (folder / "groups.json").write_text(json.dumps(lexicon), encoding="utf-8")
     spec = {

@@ -40,10 +40,7 @@ def settings_of(folder: Path) -> Settings:
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> PreparedAudit:
-    spec = load_spec(make_audit(tmp_path))
-    lines = (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines()
-    lines[10] = '{"text": "", "label": "good"}'
-    (tmp_path / "texts.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    spec = load_spec(make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'}))
     return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
 
 

@@ -383,23 +383,3 @@ def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
     assert {line["shard"] for line in ended} == set(range(15))
     assert all(line["run"] and line["attempt"] == 1 and line["worker"] for line in ended)
     assert max(Counter(line["worker"] for line in ended).values()) <= 5
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("words", "printed"),
-    [
-        (("--devices", "cuda:77"), "device 'cuda:77' is not there"),
-        (("--devices", "cpu", "--device", "cpu"), "give one"),
-        (("--modality", "sound"), "known are text, image, nodes"),
-        (("--log-format", "xml"), "use text or json"),
-    ],
-)
-def test_a_worker_with_a_wrong_request_ends(
-    tmp_path: Path, words: tuple[str, ...], printed: str
-) -> None:
-    url = url_of(tmp_path)
-    open_database(url, upgrade=True).close()
-    ended = run_audit(tmp_path, url, "worker", *words)
-    assert ended.returncode == 2
-    assert printed in " ".join((ended.stdout + ended.stderr).split())

@@ -30,11 +30,10 @@ from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import ModelRef
-from workers import idle_watch, supervisor
+from workers import device_worker, supervisor
 from workers.claim_to_commit import Workbench
-from workers.device_worker import WorkerOptions
+from workers.device_worker import EXIT_AWAY, EXIT_IDLE, IdleWatch, WorkerOptions
 from workers.heartbeat import worker_prefix
-from workers.idle_watch import EXIT_AWAY, EXIT_IDLE, IdleWatch
 from workers.model_cache import ModelCache, size_of
 from workers.supervisor import options_per_device, supervise
 
@@ -210,7 +209,7 @@ def test_a_signal_meanwhile_is_no_success(
 def ends(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     """The statuses that a watch of half a second of patience ends its worker with in a second."""
     now = [0.0]
-    monkeypatch.setattr(idle_watch, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(device_worker, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def passes(seconds: float) -> bool:
         now[0] += seconds

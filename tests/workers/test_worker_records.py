@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     found, root = Written(request.param), logging.getLogger()
     before, level = list(root.handlers), root.level
     root.handlers = []
-    monkeypatch.setattr(logs, "_process", logs._Process())
+    monkeypatch.setattr(logs, "_configured", [])
+    monkeypatch.setattr(logs, "_fields_of_all", {})
     logs.configure(request.param)
     (handler,) = root.handlers
     assert isinstance(handler, logging.StreamHandler)
@@ -85,11 +86,8 @@ def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     """An audit of which one text is a secret."""
     folder = tmp_path_factory.mktemp("audit")
-    spec = load_spec(make_audit(folder, evaluation={"items": 0}))
-    path = folder / "texts.jsonl"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    lines[3] = f'{{"text": "{SECRET} film", "label": "good"}}'
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = {3: f'{{"text": "{SECRET} film", "label": "good"}}'}
+    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
     return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
 
 
@@ -293,12 +291,13 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[WebReceiver]:
     with web_receiver() as found:
         monkeypatch.setenv(ENDPOINT, found.url)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "none")
-        monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
+        tracing._tracing.cache_clear()
         try:
             yield found
         finally:
-            if tracing._tracing.provider is not None:
-                tracing._tracing.provider.shutdown()
+            if (begun := tracing._tracing()) is not None:
+                begun[0].shutdown()
+            tracing._tracing.cache_clear()
 
 
 def bench_of(db: Database, prepared: PreparedAudit, **more: Any) -> Workbench:
@@ -408,12 +407,12 @@ def test_without_an_endpoint_nothing_is_made_or_imported(
     db: Database, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(ENDPOINT, raising=False)
-    monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
+    monkeypatch.setattr(tracing, "_tracing", cache(tracing._tracing.__wrapped__))
     run_id = runs.create(db, prepared.plan, prepared.shards[:1])
     bench = bench_of(db, prepared)
     assert bench.work(run_id) == "done"
     bench.close()
-    assert not tracing.is_on() and tracing._tracing.provider is None
+    assert not tracing.is_on() and tracing._tracing() is None
     assert tracing.span("a", items=1) is tracing.span("b"), "one object for all"
     watch = object()
     with tracing.batches(watch) as same:  # type: ignore[arg-type]
@@ -431,7 +430,7 @@ def test_without_the_extra_there_is_a_warning_and_work_goes_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
-    monkeypatch.setattr(tracing, "_tracing", tracing._Tracing())
+    monkeypatch.setattr(tracing, "_tracing", cache(tracing._tracing.__wrapped__))
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     run_id = runs.create(db, prepared.plan, prepared.shards[:2])
     bench = bench_of(db, prepared)

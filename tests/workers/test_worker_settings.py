@@ -31,7 +31,7 @@ from transexplain.store import fleet_state, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from workers.app import make_app
-from workers.beat import PeriodicScheduler, PeriodicTask, register
+from workers.beat import PeriodicScheduler, register
 from workers.claim_to_commit import Workbench
 from workers.message_guard import TASK
 from workers.queue_names import queue_of, queues_for
@@ -105,7 +105,7 @@ def test_beat_carries_out_the_tasks_of_its_schedule(caplog: pytest.LogCaptureFix
         raise ConfigurationError("nothing works")
 
     calls = {"transexplain.sweep": fails, "transexplain.tick": lambda: called.append("tick")}
-    register(app, {name: PeriodicTask(call=call, seconds=5.0) for name, call in calls.items()})
+    register(app, {name: (call, 5.0) for name, call in calls.items()})
     scheduler = PeriodicScheduler(app=app)
     for name in calls:
         assert name in app.tasks

@@ -195,7 +195,7 @@ class Nothing:
         return ""
 
     def entity(self, name: str) -> str:
-        """Nothing; orchestrator/spec/privacy_section.py refuses plans with such entities."""
+        """Nothing; orchestrator/spec/audit_spec.py refuses plans with such entities."""
         return ""
 
     def meta(self, meta: Mapping[str, str]) -> dict[str, str]:
