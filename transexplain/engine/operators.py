@@ -33,7 +33,10 @@ Choice = Literal["attention", "norm", "activation", "product", "linear"]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What the operators of one kind share. Rules are `module:function` of this package."""
+    """What the operators of one kind share.
+
+    Rules are `module:function`: the module one of `_MODULES`, or its whole name.
+    """
 
     gradient: str  #: the rule of the gradient form
     relevance: str  #: the rule of the relevance form (Chefer et al. 2021)
@@ -347,7 +350,10 @@ def rules_of_form(form: Form) -> Mapping[str, Callable[..., Any]]:
     Rules are named by strings, and imported here, because they need the mode that applies them.
     """
     places = {name: getattr(kind, form).partition(":") for name, kind in KINDS.items()}
-    return {kind: load(f"{_MODULES[module]}:{name}") for kind, (module, _, name) in places.items()}
+    return {
+        kind: load(f"{_MODULES.get(module, module)}:{name}")
+        for kind, (module, _, name) in places.items()
+    }
 
 
 def operator_name(func: Callable[..., Any]) -> str:
