@@ -21,7 +21,7 @@ NO_CAUTION = Caution()
 
 
 class Observer(Protocol):
-    """Receives the progress of `explain_shard`, and decides whether it should stop."""
+    """Receives the progress of a shard, and decides whether it should stop."""
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         """A batch is about to be computed: the breadcrumb if the process dies in it."""
