@@ -70,12 +70,16 @@ def walked(db: Database, run_id: str, places: int) -> Survey:
         if isinstance(item, ItemOutcome) and (margin := margin_of(item, classes)) is not None
     ]
     return Survey(
-        seen=seen.to_json(),
+        seen=rows_of(seen),
         scale=min(ranked[-1], outer_edge(place)) if place else 0.0,
         strongest=best(sizes, places),
         wrong=best(margins, places),
         first=[item.item_id for item in items if isinstance(item, ItemOutcome)][:places],
     )
+
+
+def rows_of(seen: SeenTotals) -> dict[str, Any]:
+    return {name: dict(seen.sums.table(name)) for name in ("seen", "layers", "units")}
 
 
 def best(numbers: list[tuple[float, str]], places: int) -> list[str]:
@@ -87,7 +91,7 @@ def best(numbers: list[tuple[float, str]], places: int) -> list[str]:
 def surveyed(db: Database, run_id: str, places: int) -> Survey:
     seen = merged(db, run_id).seen
     return Survey(
-        seen=seen.to_json(),
+        seen=rows_of(seen),
         scale=scale_of(db, run_id, seen.count.total()),
         strongest=noteworthy.strongest(db, run_id, places),
         wrong=noteworthy.wrong(db, run_id, places),
