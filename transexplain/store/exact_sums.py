@@ -176,13 +176,16 @@ class Sums:
     def _read(self) -> None:
         """Make rows of what was saved."""
         saved, self._saved = self._saved, {}
-        for tables in saved.values():
-            grouped = _grouped(tables)
+        parts: dict[Any, Any] = {}  # each is in memory once: keys repeat the names of groups
+        while saved:
+            grouped = _grouped(saved.popitem()[1])
             columns = map(_integers, grouped.columns[1:])
             keys = json.loads(f"[{','.join(grouped['key'].to_pylist())}]")
             for ((total, *stratum), key), *row in zip(keys, *columns, strict=True):
                 table = self._totals.setdefault(total, {}).setdefault(tuple(stratum), {})
-                add_row(table, tuple(key), row)
+                add_row(table, tuple([parts.setdefault(part, part) for part in key]), row)
+        if parts:
+            pa.default_memory_pool().release_unused()
 
 
 def _text(key: Key) -> str:
@@ -201,7 +204,7 @@ def _text(key: Key) -> str:
         return f"[{','.join(parts)}]"
 
 
-_GROUPED = 16  #: tables of shards that are added up at once
+_GROUPED = 8  #: tables of shards that are added up at once
 _DECIMAL = pa.decimal256(76, 0)
 
 
