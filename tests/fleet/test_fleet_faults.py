@@ -632,7 +632,7 @@ class Conductor:
         wakes, and another is made.
         """
         for _ in range(_ZOMBIES):
-            wait_for(self._all_may_end, "both groups at work on a batch", 2 * STUCK)
+            wait_for(self._all_may_end, "both groups at work on a batch", 4 * STUCK)
             if self._is_fenced(*self._granted("freeze", "frozen")):
                 return
             self.done["zombies that ended themselves"] += 1
