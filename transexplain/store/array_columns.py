@@ -3,7 +3,8 @@
 In memory a column of N rows is a list, an array of numbers (NaN stands for NULL), or `Ragged`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, pairwise, repeat
 from math import isnan
 from struct import Struct
@@ -254,13 +255,12 @@ def stored_content(
         f"SELECT {_quoted(names)} FROM {table.name} WHERE run_id = {{}} "
         f"AND idx >= {rows.start} AND idx < {rows.stop} ORDER BY {_quoted(key)}"
     )
-    driver = raw_connection(connection)
     if connection.dialect.name != "postgresql":
-        return _packed(driver.execute(query.format("?"), (run_id,)).fetchall())
+        return _packed(list(map(tuple, connection.exec_driver_sql(query.format("?"), (run_id,)))))
     from psycopg import sql
 
-    copy_out = f"COPY ({query}) TO STDOUT (FORMAT binary)"
-    with driver.cursor() as cursor, cursor.copy(sql.SQL(copy_out).format(run_id)) as copy:
+    statement = sql.SQL(f"COPY ({query}) TO STDOUT (FORMAT binary)").format(run_id)
+    with _copying(connection, table, statement) as copy:
         sent = b"".join(copy)
     return sent[len(_BEGIN) : -len(_END)]
 
@@ -338,7 +338,6 @@ def _copy(connection: Connection, table: Table, names: Iterable[str], rows: byte
     Its bytes are made here, column by column: psycopg makes those of an array number by number,
     which takes longer than all else that a shard needs.
     """
-    import psycopg
     from psycopg import sql
 
     if not rows:
@@ -346,11 +345,19 @@ def _copy(connection: Connection, table: Table, names: Iterable[str], rows: byte
     statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(
         sql.Identifier(table.name), sql.SQL(", ").join(map(sql.Identifier, names))
     )
+    with _copying(connection, table, statement) as copy:
+        copy.write(b"".join((_BEGIN, rows, _END)))
+
+
+@contextmanager
+def _copying(connection: Connection, table: Table, statement: Any) -> Iterator[Any]:
+    """A COPY from or to a table, whose errors are SQLAlchemy's: callers know no others."""
+    import psycopg
+
     try:
         with raw_connection(connection).cursor() as cursor, cursor.copy(statement) as copy:
-            copy.write(b"".join((_BEGIN, rows, _END)))
+            yield copy
     except psycopg.Error as error:
-        # COPY bypasses SQLAlchemy; callers know only SQLAlchemy's errors
         raise exc.DBAPIError.instance(
             f"COPY {table.name}", None, error, psycopg.Error, dialect=connection.dialect
         ) from error

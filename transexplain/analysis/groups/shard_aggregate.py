@@ -213,7 +213,7 @@ class ControlResults:
 _LISTS = ("ablations", "observations", "candidates", "regions")
 
 
-class _Saved(msgspec.Struct, forbid_unknown_fields=True):
+class _AggregateAsJson(msgspec.Struct, forbid_unknown_fields=True):
     """The aggregate as JSON; `totals` as `Sums.packed`."""
 
     version: int
@@ -437,7 +437,7 @@ class ShardAggregate:
         """
         check_versions((version_of(content),))
         try:
-            saved = msgspec.convert(content, _Saved)
+            saved = msgspec.convert(content, _AggregateAsJson)
             self.sums.add_packed(saved.totals)
         except (ValueError, msgspec.ValidationError) as error:
             raise ConfigurationError(
