@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import text
+from sqlalchemy import exc, text
 from store_samples import make_attribution, make_image, make_outcome, make_plan, make_shards
 from store_samples import make_result as sample
 
+from transexplain.errors import DatabaseError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.noteworthy import RecordedShard, recorded_shards
@@ -112,3 +113,11 @@ def test_a_shard_that_is_computed_again_has_its_own(db: Database) -> None:
     assert (first.digest, third.digest) == (one.digest, None)
     assert second.digest not in (None, first.digest)
     assert damaged(db, run_id) == []
+
+
+def test_an_error_of_reading_is_the_databases(db: Database) -> None:
+    run_id, _ = saved(db, odd_result())
+    with db.begin() as connection:
+        connection.execute(text("ALTER TABLE score RENAME TO elsewhere"))
+    with pytest.raises((DatabaseError, exc.SQLAlchemyError)):
+        damaged(db, run_id)
