@@ -258,10 +258,16 @@ def check_keys(
         )
 
 
-def digests_of_folder(folder: Path, weights: Iterable[Path]) -> tuple[str, tuple[SourceFile, ...]]:
+def digests_of_folder(folder: Path) -> tuple[str, tuple[SourceFile, ...]]:
     """Of weights, config, tokenizer and preprocessor files."""
-    beside = [path for path in folder.iterdir() if is_digested(path.name)]
-    return digests_of_files({path.name: path for path in (*weights, *beside) if path.is_file()})
+    return digests_of_files(digested_files(folder))
+
+
+def digested_files(folder: Path) -> dict[str, Path]:
+    """The files in `folder` that a digest of its model covers, by name."""
+    files = [path for path in folder.iterdir() if is_digested(path.name)]
+    files += [folder / name for name in weight_names(folder)]
+    return {path.name: path for path in files if path.is_file()}
 
 
 def is_digested(name: str) -> bool:

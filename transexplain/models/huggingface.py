@@ -31,10 +31,8 @@ from transexplain.models.hub import (
     quiet,
     weight_files,
 )
-from transexplain.models.lm_head import head_names
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.models.text_length import check_growth, saved_truncation
-from transexplain.models.timm_models import checked_arguments, plain_name
 from transexplain.types.plans import SPREAD, Head
 
 #: of a card's free memory, for weights; explanations need the rest for what a pass computes
@@ -155,12 +153,11 @@ def _read(
     folder: Path, task: str, source: str, dtype: torch.dtype, device: torch.device | None
 ) -> tuple[nn.Module, Origin]:
     """The module in `folder`, on all cards without a device, and its origin."""
-    files = weight_files(folder)
     if device is None:
         module = _module(folder, task, dtype, device_map=_places(folder, task, dtype))
     else:
         module = _module(folder, task, dtype).to(device)
-    digest, digested = digests_of_folder(folder, files)
+    digest, digested = digests_of_folder(folder)
     place = str(device or SPREAD)
     origin = Origin(source=source, digest=digest, device=place, files=digested)
     return module.eval(), origin
@@ -293,6 +290,8 @@ def _check_timm(config: dict[str, Any], where: str) -> None:
             continue
         waiting += part.values()
         if str(part.get("model_type")).startswith("timm_"):
+            from transexplain.models.timm_models import checked_arguments, plain_name
+
             name = str(part.get("architecture", ""))
             if not plain_name(name):
                 raise ModelLoadError(f"{where}: architecture {name!r} is no timm model name")
@@ -469,6 +468,8 @@ def _module(folder: Path, task: str, dtype: torch.dtype, **options: Any) -> nn.M
     # many encoders are saved with a pooler that their classifier has no use for
     unexpected = [name for name in report["unexpected_keys"] if ".pooler." not in f".{name}"]
     if unexpected and task != "image":  # some keep the head that they were pretrained with
+        from transexplain.models.lm_head import head_names
+
         known = head_names(module.config)
         unexpected = [name for name in unexpected if name not in known]
     wrong = mismatches(report["mismatched_keys"], getattr(module.config, "num_labels", None))

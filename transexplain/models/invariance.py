@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from transexplain.models.calling import logits_of
-from transexplain.models.graph_inputs import changed, first_nodes
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.types.items import Item, ItemFailure
 
@@ -170,6 +169,8 @@ def _cut(model: LoadedModel, text: Encoded, length: int) -> Encoded:
     if length >= text.length:
         return text
     if model.modality == "nodes":
+        from transexplain.models.graph_inputs import first_nodes
+
         main = model.caller.main
         nodes = max(1, text.inputs[main].shape[0] - (text.length - length))
         cut = first_nodes(text.inputs, main, nodes)
@@ -182,6 +183,8 @@ def _cut(model: LoadedModel, text: Encoded, length: int) -> Encoded:
 def _other(model: LoadedModel, encoded: Encoded) -> Encoded:
     """Another item of the same size: other ids between its ends, or the picture turned around."""
     if model.modality == "nodes":
+        from transexplain.models.graph_inputs import changed
+
         return replace(encoded, inputs=changed(encoded.inputs, model.caller.main))
     if "input_ids" not in encoded.inputs:
         turned = {name: 0.5 - values.flip(-1) for name, values in encoded.inputs.items()}

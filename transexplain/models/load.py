@@ -11,7 +11,7 @@ from torch import nn
 
 from transexplain.errors import EngineError, ModelLoadError
 from transexplain.files.paths import local_path
-from transexplain.models import huggingface, timm_models
+from transexplain.models import huggingface
 from transexplain.models.assemble import (
     IN_MEMORY,
     Origin,
@@ -23,10 +23,9 @@ from transexplain.models.assemble import (
 )
 from transexplain.models.calling import Caller, place_of, torch_dtype, unwrapped
 from transexplain.models.configs import kind_of_class, read_config
-from transexplain.models.hub import fetch, fetchable, folder_of, is_digested, weight_names
+from transexplain.models.hub import digested_files, fetch, fetchable, folder_of
 from transexplain.models.huggingface import names_of_config
 from transexplain.models.loaded_model import OTHER_MODELS, LoadedModel, checked_model
-from transexplain.models.timm_models import PREFIX, hub_name, named_checkpoint
 from transexplain.registry import Registry
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ PREFIXED = Registry(
     "prefix",
     {
         "lm:": "transexplain.extras.language.load_language:load_answers",
+        "timm:": "transexplain.models.timm_models:load_named",
         "towers:": "transexplain.extras.towers.two_towers:load_texts",
     },
 )
@@ -48,9 +48,16 @@ FOLDERS = Registry(
         "towers:": "transexplain.extras.towers.two_towers:texts_of",
     },
 )
-#: loaders of a folder, by the key of its config.json that holds the arguments of the model
+#: listings of the files of such a source that names no folder
+FILES = Registry("prefix", {"timm:": "transexplain.models.timm_models:named_files"})
+#: loaders of a folder, by the key of its config.json that tells its models from transformers'
 CONFIGURED = Registry(
-    "model", {"graph_args": "transexplain.extras.graphs.graph_transformer:load_folder"}
+    "model",
+    {
+        "graph_args": "transexplain.extras.graphs.graph_transformer:load_folder",
+        "timm_args": "transexplain.models.timm_models:load_folder",
+        "architecture": "transexplain.models.timm_models:load_folder",
+    },
 )
 #: assemblers of a module in memory, by modality
 ASSEMBLERS = Registry(
@@ -107,8 +114,6 @@ def load_model(
         return classifier
     number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
     place = place_of(str(device or "cpu"))
-    if text.startswith(timm_models.PREFIX):
-        return timm_models.load_named(text, dtype=number, device=place)
     if text.startswith(IN_MEMORY):
         raise ModelLoadError(
             f"{text} is a module that was in memory only, which no other process can load: "
@@ -129,13 +134,11 @@ def _from_folder(
     folder: Path, source: str, dtype: torch.dtype, device: torch.device | None
 ) -> LoadedModel:
     config = read_config(folder)
-    loader = huggingface.load_folder
-    if "model_type" not in config:
-        if (key := next((key for key in CONFIGURED if key in config), None)) is not None:
-            loader = CONFIGURED.load(key)
-        elif timm_models.is_timm_config(config):
-            loader = timm_models.load_folder
-    return loader(folder, config, source=source, dtype=dtype, device=device)
+    key = next((key for key in CONFIGURED if key in config), None)
+    configured = key is not None and "model_type" not in config
+    loader = CONFIGURED.load(str(key)) if configured else huggingface.load_folder
+    model: LoadedModel = loader(folder, config, source=source, dtype=dtype, device=device)
+    return model
 
 
 def present_files(source: str) -> dict[str, Path]:
@@ -143,22 +146,19 @@ def present_files(source: str) -> dict[str, Path]:
 
     `source` is as `load.load_model` takes it. Raises ModelLoadError where it names no model.
     """
-    if (prefix := _prefix(source)) is not None:
+    prefix = _prefix(source)
+    if prefix in FILES:
+        listed: dict[str, Path] = FILES.load(str(prefix))(source)
+        return listed
+    if prefix is not None:
         return present_files(FOLDERS.load(prefix)(source)[0])
-    if source.startswith(PREFIX):
-        name, checkpoint = named_checkpoint(source)
-        if checkpoint is not None:
-            return {f"{name}/{checkpoint.name}": checkpoint} if checkpoint.is_file() else {}
-        folder = fetch(hub_name(name), remedy="give a checkpoint file")[0]
-    elif local_path(source).is_dir():
+    if local_path(source).is_dir():
         folder = local_path(source)
     elif fetchable(source) and not Path(source).is_absolute():
         folder = fetch(source, remedy="give its directory")[0]
     else:
         raise ModelLoadError.nowhere(source)
-    files = [path for path in folder.iterdir() if is_digested(path.name)]
-    files += [folder / name for name in weight_names(folder)]
-    return {path.name: path for path in files if path.is_file()}
+    return digested_files(folder)
 
 
 _Shape = tuple[int, int, int]

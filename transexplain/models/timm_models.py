@@ -18,9 +18,11 @@ from transexplain.files.local_copies import local_file
 from transexplain.files.paths import local_path
 from transexplain.files.remote_files import check_url, is_url
 from transexplain.models.assemble import Origin, assemble_image, unique_names
+from transexplain.models.calling import place_of, torch_dtype
 from transexplain.models.configs import Budget, read_config, size_of
 from transexplain.models.hub import (
     check_header,
+    digested_files,
     digests_of_files,
     digests_of_folder,
     fetch,
@@ -284,9 +286,10 @@ class Recipe:
     classes: Sequence[str] | None = None
 
 
-def load_named(source: str, *, dtype: torch.dtype, device: torch.device | None) -> LoadedModel:
+def load_named(source: str, *, dtype: Any = None, device: str | None = None) -> LoadedModel:
     """`timm:NAME?checkpoint=FILE.safetensors`; without a checkpoint, timm's weights on the hub."""
-    device = _one(device, source)
+    number = torch_dtype(str(dtype or "float32").removeprefix("torch."))
+    place = _single(place_of(str(device or "cpu")), source)
     name, checkpoint = named_checkpoint(source)
     if checkpoint is None:
         remedy = f"name a file here: {PREFIX}{name}?checkpoint=FILE.safetensors"
@@ -295,14 +298,22 @@ def load_named(source: str, *, dtype: torch.dtype, device: torch.device | None) 
             folder,
             read_config(folder),
             source=f"{PREFIX}{name}",
-            dtype=dtype,
-            device=device,
+            dtype=number,
+            device=place,
         )
     weights = read_weights(checked_checkpoint(checkpoint))
     recipe = Recipe(architecture=name, args=head_size(name, weights))
     digest, digested = digests_of_files({f"{name}/{checkpoint.name}": checkpoint})
-    origin = Origin(source=source, digest=digest, device=str(device), files=digested)
-    return _load(recipe, weights, str(checkpoint), origin=origin, dtype=dtype, device=device)
+    origin = Origin(source=source, digest=digest, device=str(place), files=digested)
+    return _load(recipe, weights, str(checkpoint), origin=origin, dtype=number, device=place)
+
+
+def named_files(source: str) -> dict[str, Path]:
+    """The files of a `timm:` source that a digest covers; see `load.present_files`."""
+    name, checkpoint = named_checkpoint(source)
+    if checkpoint is None:
+        return digested_files(fetch(hub_name(name), remedy="give a checkpoint file")[0])
+    return {f"{name}/{checkpoint.name}": checkpoint} if checkpoint.is_file() else {}
 
 
 def load_folder(
@@ -314,17 +325,17 @@ def load_folder(
     device: torch.device | None,
 ) -> LoadedModel:
     """A directory whose config.json holds `timm_args` (or timm's own hub configuration)."""
-    device = _one(device, source)
+    device = _single(device, source)
     files = weight_files(folder)
     recipe = recipe_of(folder, config)
-    digest, digested = digests_of_folder(folder, files)
+    digest, digested = digests_of_folder(folder)
     origin = Origin(source=source, digest=digest, device=str(device), files=digested)
     return _load(
         recipe, read_weights(files), str(folder), origin=origin, dtype=dtype, device=device
     )
 
 
-def _one(device: torch.device | None, source: str) -> torch.device:
+def _single(device: torch.device | None, source: str) -> torch.device:
     if device is None:
         raise ModelLoadError(
             f"{source} is a timm model, which lies on one device; give device='cuda:0' or 'cpu'"

@@ -200,7 +200,7 @@ def load_folder(
     with torch.random.fork_rng(devices=[]), Budget(size_of(weights), where):
         module = GraphTransformer(classes=len(classes), **arguments)
     fill(module, weights, str(folder))
-    digest, digested = digests_of_folder(folder, files)
+    digest, digested = digests_of_folder(folder)
     origin = Origin(source=source, digest=digest, device=str(device), files=digested)
     return assemble_nodes(
         module.to(device=device, dtype=dtype).eval(), classes=unique_names(classes), origin=origin

@@ -88,7 +88,6 @@ def _transformers(
     own = {int(index): str(name) for index, name in (config.get("id2label") or {}).items()}
     if [own[index] for index in sorted(own)] == list(classes):
         return load_model(source, device=device)
-    files = weight_files(folder)
     names = dict(enumerate(classes))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -112,7 +111,7 @@ def _transformers(
         mismatches(mismatch for mismatch in report["mismatched_keys"] if mismatch[0] in inside),
         str(folder),
     )
-    digest, digested = digests_of_folder(folder, files)
+    digest, digested = digests_of_folder(folder)
     place = torch_device(device)
     origin = Origin(source=source, digest=digest, device=str(place), files=digested)
     return huggingface.assembled(folder, module.to(place).eval(), modality, origin)
