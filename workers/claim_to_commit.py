@@ -226,7 +226,7 @@ class Workbench:
                         prepared = prepare(
                             plan, claim.shard, model, caution=claim.caution, items=items
                         )
-                    stack.callback(prepared[1].close)
+                    stack.callback(prepared.close)
             explain = partial(compute, plan, claim.shard, model, caution=claim.caution)
             return self._on_device(claim, keeper, partial(explain, items=items, prepared=prepared))
 

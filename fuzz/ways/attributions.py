@@ -15,7 +15,7 @@ import scipy.sparse.csgraph
 from fuzz.guard import promise
 from fuzz.ways.tables import options_of
 from orchestrator.plan.import_plan import import_spec, prepare_import
-from transexplain.auditing.explained_shard import import_shard
+from transexplain.auditing.explained_shard import StagedShard
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
 from transexplain.store.shard_rows import rows_of
@@ -63,7 +63,7 @@ def target(data: bytes) -> None:
     for one in items:
         if isinstance(one, tuple):
             _check(one)
-    result = import_shard(plan, shard, observer=_Nobody(), items=iter(items))
+    result = StagedShard(plan, shard, None, items=iter(items)).compute(_Nobody())()
     json.dumps(result.aggregate, allow_nan=False)
     rows_of("run", result)
 

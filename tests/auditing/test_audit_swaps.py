@@ -209,7 +209,7 @@ def test_a_spelling_gives_way_to_a_name_of_the_reference() -> None:
 
 def changed(candidate: CandidateWord, text: str) -> str | None:
     check = CandidateCheck(PLAN, CheckPlan(share=1.0, candidates=(candidate,)))
-    found = check._changed(Item(id="i", index=0, content=text), candidate, pieces(text))
+    found = check._without_candidate(Item(id="i", index=0, content=text), candidate, pieces(text))
     return None if found is None else str(found.content)
 
 

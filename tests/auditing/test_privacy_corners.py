@@ -24,7 +24,7 @@ from orchestrator.plan.import_plan import import_spec, prepare_import
 from orchestrator.spec import load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.analysis.strategies.discover_strategies import discover, gather
-from transexplain.auditing.text_redaction import Nothing, TextGuard, TextKey
+from transexplain.auditing.text_redaction import TextGuard, TextKey, Withheld
 from transexplain.errors import ConfigurationError, DataSourceError
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.report_formats import render_html
@@ -75,7 +75,7 @@ def test_where_the_second_text_of_a_pair_begins_is_no_character(tokens: bool) ->
     pairs = tuple(replace(outcome, second_at=2) for outcome in result.outcomes)
     attributions = tuple(replace(one, second_at=2) for one in result.attributions * tokens)
     whole = replace(result, outcomes=pairs, attributions=attributions, aggregate=EMPTY)
-    guard = TextGuard(blind=Nothing(), marked=frozenset(), name="")
+    guard = TextGuard(blind=Withheld(None), marked=frozenset(), name="")
     stored = guard.storable(whole)
     places = {0}
     if tokens:
@@ -272,7 +272,7 @@ def test_a_shard_that_breaks_over_a_text_logs_nothing_of_it(tmp_path, monkeypatc
 
     settings = settings_of(tmp_path)
     prepared = prepare_audit(load_spec(secret_audit(tmp_path, store_text="none")), settings)
-    monkeypatch.setattr(transexplain.auditing.explained_shard, "StagedShard", broken)
+    monkeypatch.setattr(transexplain.auditing.explained_shard, "StagedItems", broken)
     with caplog.at_level(logging.DEBUG), open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         run_here(db, run_id, settings)

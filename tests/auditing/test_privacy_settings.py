@@ -110,7 +110,7 @@ def test_an_error_of_a_shard_does_not_reveal_its_text(tmp_path, monkeypatch) -> 
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("cannot read zyxhaldane")
 
-    monkeypatch.setattr(transexplain.auditing.explained_shard, "StagedShard", broken)
+    monkeypatch.setattr(transexplain.auditing.explained_shard, "StagedItems", broken)
     for privacy, wanted in (
         (PrivacyPlan(store_text="none"), "RuntimeError: not stored (store_text: none)"),
         (PrivacyPlan(redact=REDACT), "RuntimeError: cannot read ██████████"),

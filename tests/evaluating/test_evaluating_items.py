@@ -12,10 +12,9 @@ from tiny_models import text_items, vit
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.evaluate_items import EvaluatedItem
 from transexplain.evaluating.evaluation_bench import Stopwatch
 from transexplain.evaluating.metrics import curve_of
-from transexplain.explaining import Stopped
+from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.randomness import row_places
@@ -50,7 +49,7 @@ def plan_of(
     return some_plan(methods, metrics, **keys)
 
 
-def scores_of(ends: list[EvaluatedItem]) -> dict[tuple[str, str, str], MetricScore]:
+def scores_of(ends: list[Explained]) -> dict[tuple[str, str, str], MetricScore]:
     found = [score for end in ends for score in end.scores]
     by_key = {(one.item_id, one.method, one.metric): one for one in found}
     assert len(by_key) == len(found)

@@ -6,9 +6,9 @@ from typing import Any
 from tiny_models import bert, wordpiece
 
 import transexplain as te
-from transexplain.evaluating.evaluate_items import EvaluatedItem, evaluate_items
+from transexplain.evaluating.evaluate_items import evaluate_items
 from transexplain.evaluating.evaluation_bench import Evaluation
-from transexplain.explaining import Request
+from transexplain.explaining import Explained, Request
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.scores import (
@@ -50,7 +50,7 @@ def evaluated(
     plan: EvaluationPlan,
     observer: Any = None,
     **keys: Any,
-) -> list[EvaluatedItem]:
+) -> list[Explained]:
     """The end of every item; `keys` are of the request."""
     names = ClassNames(model.classes)
     targets = tuple(parse_target(spec, names) for spec in plan.targets)

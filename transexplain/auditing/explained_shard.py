@@ -4,21 +4,25 @@ no SQL.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from transexplain.analysis.groups.entity_finder import TOGETHER
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.shard_mentions import MentionCounter
+from transexplain.auditing.text_redaction import guard_of
+from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
+from transexplain.errors import InfrastructureError
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
 from transexplain.evaluating.metrics.map_metrics import sensitivity_between
 from transexplain.explaining import Explained, Request, Stopped, explain_items
 from transexplain.explaining.explain_request import screened
-from transexplain.explaining.staged_items import StagedItems
+from transexplain.explaining.item_loop import StagedItems
 from transexplain.interpreter import few_collections
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
@@ -31,71 +35,165 @@ from transexplain.types.targets import parse_target
 
 if TYPE_CHECKING:
     from transexplain.auditing.shard_controls import ExactMethodCheck, ShardControls
-    from transexplain.data.attribution_files import GivenItem
 
 #: items of every shard that class sensitivity is measured on
 SENSITIVITY_SAMPLE = 2
 
-#: items of a shard that are read (and encoded, for an audit) already
-Given = Iterable[Item | ItemFailure | Encoded] | None
 #: what makes the result of a shard whose last batch is over
 Unfinished = Callable[[], ShardResult]
 
 
 class StagedShard:
-    """Explains every item of a shard, in stages, and measures those of the samples.
+    """Computes a shard in stages; of an audit every item is explained, and samples are measured.
 
     The device can compute one shard while others are prepared or finished: call `prepare` where
     there is time, in any thread, then `compute` once, in the device's; what that returns makes the
-    result, in any thread. Call `close` where it comes to no `compute`. All of them raise Stopped
-    where the observer requested a stop, EngineError where the model has an operator without a rule.
+    result as it may be stored, in any thread. Call `close` where it comes to no `compute`. All of
+    them raise Stopped where the observer requested a stop, EngineError where the model has an
+    operator without a rule, and ConfigurationError as `guard_of`. Where the plan keeps texts out of
+    the store, errors do not quote them.
     """
 
     def __init__(
         self,
         plan: AuditPlan,
         shard: Shard,
-        model: LoadedModel,
+        model: LoadedModel | None,
         *,
         caution: Caution = NO_CAUTION,
-        items: Given = None,
+        items: Iterable[Any] | None = None,
     ) -> None:
-        """`caution` names items that share no batch, and those that are not run at all.
+        """`model`: None where the attributions are there already.
 
-        `items` are those of the shard, where they were read ahead.
+        `caution` names items that share no batch, and those that are not run at all. `items` are
+        those of the shard, where they were read ahead; for an audit they may be encoded.
         """
-        self._shard, self._model, self._caution = shard, model, caution
-        self._request, self._gathered = Request.from_plan(plan), _Gathered(plan, model)
-        read = _given(plan, shard, items, caution)
-        self._items = StagedItems(
-            model, read, self._request, caution.alone, keep=SENSITIVITY_SAMPLE
-        )
-        self.prepare, self.close = self._items.prepare, self._items.close
+        self._plan, self._shard, self._model, self._caution = plan, shard, model, caution
+        self._items: Iterable[Any]
+        self._taken: Callable[[], None] = lambda: None
+        self._sensitivities: list[float] = []
+        self._controls = ControlResults()
+        self._steps: tuple[str, ...] = ()
+        self._guard = guard_of(plan)
+        self._stages: StagedItems | None = None
+        with self._without_text():
+            self._gathered = _Gathered(plan, model)
+            self._items = self._read() if items is None else items
+            if self._guard is not None:
+                self._items = self._guard.read(self._items)
+            if model is not None and plan.task != "evaluation":
+                self._stages = StagedItems(
+                    model,
+                    screened(self._items, caution),
+                    Request.from_plan(plan),
+                    caution.alone,
+                    keep=SENSITIVITY_SAMPLE,
+                )
+
+    def _read(self) -> Iterable[Any]:
+        if self._model is None:
+            return read_attributions(self._plan, self._shard)
+        return read_shard(self._plan.dataset, self._shard, self._caution.quarantined)
+
+    @contextmanager
+    def _without_text(self) -> Iterator[None]:
+        """A block whose errors do not quote what the plan keeps out of the store."""
+        try:
+            yield
+        except (Stopped, InfrastructureError):
+            raise
+        except Exception as error:
+            if self._guard is None:
+                raise
+            raise self._guard.error_without_text(error) from None
+
+    def prepare(self) -> None:
+        """Make the first batch of an audit ready for the device."""
+        if self._stages is not None:
+            with self._without_text():
+                self._stages.prepare()
+
+    def close(self) -> None:
+        """Ask for no more items."""
+        if self._stages is not None:
+            self._stages.close()
 
     def compute(self, observer: Observer) -> Unfinished:
-        """The device's part; raises Stopped where the observer requested a stop."""
+        """The device's part."""
         begun = time.perf_counter()
-        model, gathered, caution = self._model, self._gathered, self._caution
-        with few_collections():
-            taken = self._items.run(gathered.add, observer=observer, early=gathered.draw)
-            sample = [self._items.first.get(item.id, item) for item in gathered.drawn]
-            sensitivities = _sensitivities(model, sample, self._request, observer, caution)
-            if gathered.is_measured_again:
-                taken()
-            controls = gathered.controls(Heartbeat(observer), caution.alone)
-            scores = tuple(_scores(model, gathered, observer, caution))
-        seconds, steps = time.perf_counter() - begun, steps_of(model).ran()
+        with self._without_text(), few_collections():
+            if self._model is None:
+                self._import(observer)
+            elif self._stages is None:
+                self._evaluate(self._model, observer)
+            else:
+                self._explain(self._model, self._stages, observer)
+                self._steps = steps_of(self._model).ran()
+        self._seconds = time.perf_counter() - begun
+        return self._finish
 
-        def finished() -> ShardResult:
-            with few_collections():
-                taken()
-                for value in sensitivities:
-                    gathered.aggregate.add_sensitivity(value)
-                gathered.aggregate.checked.merge(controls)
-                result = gathered.result(self._shard, seconds)
-            return replace(result, scores=scores, steps=steps)
+    def _finish(self) -> ShardResult:
+        gathered = self._gathered
+        with self._without_text(), few_collections():
+            self._taken()
+            for value in self._sensitivities:
+                gathered.aggregate.add_sensitivity(value)
+            gathered.aggregate.checked.merge(self._controls)
+            result = replace(gathered.result(self._shard, self._seconds), steps=self._steps)
+            return result if self._guard is None else self._guard.storable(result)
 
-        return finished
+    def _explain(self, model: LoadedModel, stages: StagedItems, observer: Observer) -> None:
+        gathered, alone = self._gathered, self._caution.alone
+        watch = Heartbeat(observer)
+        self._taken = stages.run(gathered.add, observer=observer, early=gathered.draw)
+        sample = [stages.first.get(item.id, item) for item in gathered.drawn]
+        self._sensitivities = _sensitivities(model, sample, stages.request, watch, alone)
+        if gathered.is_measured_again:
+            self._taken()
+        self._controls = gathered.controls(watch, alone)
+        if gathered.evaluation is not None:
+            from transexplain.evaluating.evaluate_items import evaluate_items
+
+            measured, evaluation = gathered.measured, gathered.evaluation
+            # these items are done already, so this finishes none
+            for end in evaluate_items(model, measured, evaluation, observer=watch, alone=alone):
+                gathered.scores += end.scores
+
+    def _evaluate(self, model: LoadedModel, observer: Observer) -> None:
+        """Measure the explanations of every item; none of them is kept."""
+        from transexplain.evaluating.evaluate_items import evaluate_items
+
+        evaluation, alone = Evaluation.from_plan(self._plan), self._caution.alone
+        items = screened(self._items, self._caution)
+        for end in evaluate_items(model, items, evaluation, observer=observer, alone=alone):
+            self._gathered.add(end)
+
+    def _import(self, observer: Observer) -> None:
+        """Take attributions that are there already; nothing of a stopped shard is returned."""
+        stream = map(Explained.of, self._items)
+        while some := list(islice(stream, TOGETHER)):
+            if observer.should_stop():
+                raise Stopped
+            ids = [end.item_id for end in some]
+            observer.batch_started(ids)
+            for end in some:
+                self._gathered.add(end)
+            observer.item_done(*ids)
+
+
+def _sensitivities(
+    model: LoadedModel,
+    sample: Sequence[Item | Encoded],
+    request: Request,
+    watch: Observer,
+    alone: Collection[str],
+) -> list[float]:
+    """Class sensitivity of the first items of a shard, between their two likeliest classes."""
+    if len(model.classes) < 2 or request.head in AT_POSITIONS:
+        return []
+    for_two = replace(request, targets=(parse_target("top:2", request.names),))
+    ends = explain_items(model, sample, for_two, observer=watch, alone=alone)
+    return [sensitivity_between(*done.attributions) for done in ends if len(done.attributions) == 2]
 
 
 _COUNTED_TOGETHER = 1024  #: items
@@ -106,22 +204,25 @@ class _Gathered:
 
     def __init__(self, plan: AuditPlan, model: LoadedModel | None) -> None:
         """`model`: None where attributions are there already."""
-        self.aggregate = ShardAggregate() if model is None else ShardAggregate.of(plan)
+        explains = model is not None and plan.task != "evaluation"
+        self.aggregate = ShardAggregate.of(plan) if explains else ShardAggregate()
         self.outcomes: list[ItemOutcome] = []
         self.attributions: list[Attribution] = []
         self.failures: list[ItemFailure] = []
         self.mentions: list[Mention] = []
+        self.scores: list[MetricScore] = []
         self.checks: ShardControls | None = None
         self.exact: ExactMethodCheck | None = None
-        if model and (plan.check or plan.exact):
+        if model and explains and (plan.check or plan.exact):
             from transexplain.auditing import shard_controls as measured
 
             self.checks = measured.ShardControls(plan, plan.check, model) if plan.check else None
             self.exact = measured.ExactMethodCheck(plan, plan.exact, model) if plan.exact else None
-        self.evaluation = Evaluation.from_plan(plan) if model and plan.evaluation else None
+        self.evaluation = Evaluation.from_plan(plan) if explains and plan.evaluation else None
         self.drawn: list[Item] = []  #: the first of the shard, for class sensitivity
         self.measured: list[Item] = []  #: once more, by the metrics
-        self._mention_counter = MentionCounter(plan) if plan.groups else None
+        counts = plan.groups and plan.task != "evaluation"
+        self._mention_counter = MentionCounter(plan) if counts else None
         self._counted = (0, 0)  # outcomes and attributions that are in the aggregate
         self._waiting: list[Explained] = []  # for others whose entities are found with theirs
 
@@ -155,6 +256,7 @@ class _Gathered:
             attributions=tuple(self.attributions),
             failures=tuple(self.failures),
             mentions=tuple(self.mentions),
+            scores=tuple(self.scores),
             aggregate=self.aggregate.to_json(),
             seconds=seconds,
         )
@@ -182,6 +284,7 @@ class _Gathered:
         if done.outcome is None:
             return
         self.outcomes.append(done.outcome)
+        self.scores += done.scores
         self.attributions.extend(done.attributions)
         item = done.item
         if item is not None and self.evaluation and self.evaluation.wants(item.index):
@@ -217,119 +320,3 @@ def _too_large(done: Explained) -> Explained:
             "beyond; look at the model's weights, or use another method",
         ),
     )
-
-
-def evaluate_shard(
-    plan: AuditPlan,
-    shard: Shard,
-    model: LoadedModel,
-    *,
-    observer: Observer,
-    caution: Caution = NO_CAUTION,
-    items: Given = None,
-) -> ShardResult:
-    """Measure the explanations of every item of one shard; none of them is kept.
-
-    Raises as `StagedShard`.
-    """
-    from transexplain.evaluating.evaluate_items import evaluate_items
-
-    begun = time.perf_counter()
-    aggregate = ShardAggregate()
-    evaluation = Evaluation.from_plan(plan)
-    read = _given(plan, shard, items, caution)
-    readable = (item for item in read if isinstance(item, Item | ItemFailure))
-    ends = list(evaluate_items(model, readable, evaluation, observer=observer, alone=caution.alone))
-    outcomes = [end.outcome for end in ends if end.outcome is not None]
-    aggregate.add_all(outcomes, ())
-    return ShardResult(
-        shard=shard,
-        outcomes=tuple(outcomes),
-        attributions=(),
-        failures=tuple(end.failure for end in ends if end.failure is not None),
-        mentions=(),
-        aggregate=aggregate.to_json(),
-        scores=tuple(score for end in ends for score in end.scores),
-        seconds=time.perf_counter() - begun,
-    )
-
-
-def _given(
-    plan: AuditPlan, shard: Shard, items: Given, caution: Caution
-) -> Iterator[Item | ItemFailure | Encoded]:
-    read = read_shard(plan.dataset, shard, caution.quarantined) if items is None else items
-    return screened(read, caution)
-
-
-def _scores(
-    model: LoadedModel,
-    gathered: _Gathered,
-    observer: Observer,
-    caution: Caution,
-) -> Iterator[MetricScore]:
-    """The scores of the sampled items; these are done already, so this finishes none."""
-    if gathered.evaluation is None:
-        return
-    from transexplain.evaluating.evaluate_items import evaluate_items
-
-    watch = Heartbeat(observer)
-    for end in evaluate_items(
-        model, gathered.measured, gathered.evaluation, observer=watch, alone=caution.alone
-    ):
-        yield from end.scores
-
-
-def _sensitivities(
-    model: LoadedModel,
-    sample: Sequence[Item | Encoded],
-    request: Request,
-    observer: Observer,
-    caution: Caution,
-) -> list[float]:
-    """Class sensitivity of the first items of a shard, between their two likeliest classes."""
-    if len(model.classes) < 2 or request.head in AT_POSITIONS:
-        return []
-    for_two = replace(request, targets=(parse_target("top:2", request.names),))
-    heartbeat = Heartbeat(observer)
-    ends = explain_items(model, sample, for_two, observer=heartbeat, alone=caution.alone)
-    return [sensitivity_between(*done.attributions) for done in ends if len(done.attributions) == 2]
-
-
-def import_shard(
-    plan: AuditPlan,
-    shard: Shard,
-    *,
-    observer: Observer,
-    items: "Iterable[GivenItem | ItemFailure] | None" = None,
-) -> ShardResult:
-    """Return the result of a shard from attributions that are there already.
-
-    `items` are those of the shard, where somebody read them before.
-
-    Raises:
-        Stopped: the observer requested a stop; nothing of the shard is returned.
-        DataSourceError: the snapshot is missing or not the one of the plan.
-    """
-    from transexplain.data.attribution_files import read_attributions
-
-    begun, gathered = time.perf_counter(), _Gathered(plan, None)
-    stream = iter(read_attributions(plan, shard) if items is None else items)
-    while some := list(islice(stream, TOGETHER)):
-        if observer.should_stop():
-            raise Stopped
-        observer.batch_started([_id_of(item) for item in some])
-        for item in some:
-            gathered.add(_explained(item))
-        observer.item_done(*map(_id_of, some))
-    return gathered.result(shard, time.perf_counter() - begun)
-
-
-def _explained(end: "GivenItem | ItemFailure") -> Explained:
-    if isinstance(end, ItemFailure):
-        return Explained(item=None, failure=end)
-    item, outcome, attributions = end
-    return Explained(item=item, outcome=outcome, attributions=attributions)
-
-
-def _id_of(end: "GivenItem | ItemFailure") -> str:
-    return end.item_id if isinstance(end, ItemFailure) else end[0].id

@@ -42,11 +42,17 @@ class _ChangedItem:
     entity: str
 
 
-class _Answering:
-    """Answers of a plan to texts that were changed."""
+class _ChangedTexts:
+    """Texts of one shard that were changed, and a plan's answers to them."""
 
-    def __init__(self, plan: AuditPlan) -> None:
-        self._slice, self._answers = plan.slice, answers_of(plan)
+    def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
+        self._check, self._slice, self._answers = check, plan.slice, answers_of(plan)
+        self._changed: list[_ChangedItem] = []
+
+    @property
+    def items(self) -> list[Item]:
+        """The texts to be answered, in the order in which `observations` takes their ends."""
+        return [changed.item for changed in self._changed]
 
     def _answered(
         self, done: Explained, end: Explained, group: str, entity: str, *, own: bool
@@ -67,7 +73,7 @@ class _Answering:
         )
 
 
-class SwapCheck(_Answering):
+class SwapCheck(_ChangedTexts):
     """The swaps of one shard: noted while it is explained, answered when it is done.
 
     A text is sampled by its row, with a chance that depends on its group. It is read with `NAMES`
@@ -84,12 +90,10 @@ class SwapCheck(_Answering):
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
-        super().__init__(plan)
-        self._check = check
+        super().__init__(plan, check)
         self._lexicons = {group.name: _GroupNames(group, check.counts) for group in plan.groups}
         self._against = compared_with(plan.reference, self._lexicons)
         self._partners = Partners(plan.pairs, folded=plan.matching.match == "folded")
-        self._swapped: list[_ChangedItem] = []
         self._own: list[Observation] = []
         self.unpaired: Counter[str] = Counter()  #: see `ControlResults`
 
@@ -129,7 +133,7 @@ class SwapCheck(_Answering):
         self._own.append(self._answered(done, done, match.group, match.entity, own=True))
         for group, entity, terms in replacements:
             changed = edited_item(item, _swaps(same, terms, self._lexicons[group]))
-            self._swapped.append(_ChangedItem(done, changed, group, entity))
+            self._changed.append(_ChangedItem(done, changed, group, entity))
 
     def _partner(self, match: Match, text: str) -> str | None:
         """The word that takes its place, where a group that it is compared with has it."""
@@ -156,7 +160,10 @@ class SwapCheck(_Answering):
         names that have none are replaced by names of the group that has the partners.
         """
         group, lexicon = match.group, self._lexicons[match.group]
-        names = dict.fromkeys(place.entity for place, word in partners.items() if word is None)
+        names: dict[str, list[Match]] = {}  #: without a partner
+        for place, word in partners.items():
+            if word is None:
+                names.setdefault(place.entity, []).append(place)
         homes = self._homes(filter(None, partners.values()), group)
         paired = all(lexicon.is_name(name) for name in names) and any(partners.values())
         if not homes or not paired:
@@ -170,30 +177,31 @@ class SwapCheck(_Answering):
             home = self._lexicons[homes[0]].named(word)
             swapped = [_ChangedItem(done, edited_item(item, edits), homes[0], home)]
         else:
-            of_name = next(place for place, word in partners.items() if word is None)
-            ways = (([group], (), NAMES - 1), (homes[:1], edits, NAMES))
+            ways: tuple[tuple[list[str], list[Edit], int], ...] = (
+                ([group], [], NAMES - 1),
+                (homes[:1], edits, NAMES),
+            )
             swapped = [
-                _ChangedItem(done, self._renamed(item, partners, drawn, of), *drawn[0][:2])
+                _ChangedItem(done, self._renamed(item, names.values(), drawn, of), *drawn[0][:2])
                 for groups, of, count in ways
-                for drawn in self._sets(groups, count, list(names), of_name, random)
+                for drawn in self._sets(groups, count, names, random)
             ]
         if not any(swap.group != group for swap in swapped):
             self.unpaired[group] += 1
             return
         entity = next(iter(names), match.entity)
         self._own.append(self._answered(done, done, group, entity, own=True))
-        self._swapped += swapped
+        self._changed += swapped
 
     def _sets(
         self,
         groups: Sequence[str],
         count: int,
-        names: Sequence[str],
-        match: Match,
+        names: Mapping[str, Sequence[Match]],
         random: np.random.Generator,
     ) -> Iterator[list[_Drawn]]:
-        """Up to `count` sets of replacements, each with one for every one of `names`."""
-        size = len(names)
+        """Up to `count` sets of replacements, each with one for each of `names`."""
+        size, match = len(names), next(iter(names.values()))[0]
         drawn = [
             replacement
             for replacement in self._drawn(groups, count * size, match, random, set(names))
@@ -205,17 +213,13 @@ class SwapCheck(_Answering):
     def _renamed(
         self,
         item: Item,
-        partners: Mapping[Match, str | None],
+        names: Iterable[Sequence[Match]],
         drawn: Sequence[_Drawn],
         edits: Sequence[Edit],
     ) -> Item:
-        """The item with these edits, and with what was drawn for each name without a partner."""
-        names = dict.fromkeys(place.entity for place, word in partners.items() if word is None)
+        """The item with these edits, and with what was drawn in the places of each name."""
         changed = list(edits)
-        for name, (group, _, terms) in zip(names, drawn, strict=True):
-            places = [
-                place for place, word in partners.items() if word is None and place.entity == name
-            ]
+        for places, (group, _, terms) in zip(names, drawn, strict=True):
             changed += _swaps(places, terms, self._lexicons[group])
         return edited_item(item, changed)
 
@@ -227,15 +231,13 @@ class SwapCheck(_Answering):
             return next(new for _, _, new in _swaps([match], terms, self._lexicons[other]))
         return None
 
-    @property
-    def items(self) -> list[Item]:
-        """The texts to be answered, in the order in which `observations` takes them."""
-        return [swap.item for swap in self._swapped]
+    def observations(self, ends: Iterator[Explained]) -> Iterator[Observation]:
+        """Yield the answers to the texts as they came and to `items`, without failures.
 
-    def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
-        """Yield the answers to the texts as they came and to `items`, without failures."""
+        Of `ends` as many are taken as there are `items`.
+        """
         yield from self._own
-        for swapped, end in zip(self._swapped, ends, strict=True):
+        for swapped, end in zip(self._changed, ends, strict=False):
             if end.outcome is not None:
                 yield self._answered(swapped.done, end, swapped.group, swapped.entity, own=False)
 
@@ -365,9 +367,9 @@ class AblationCheck:
         """The texts without the mention, in the order in which `compared` takes their ends."""
         return [left for _, _, left in self._ablated]
 
-    def compared(self, ends: Sequence[Explained]) -> Iterator[MentionAblation]:
-        """The change by each ablation; `ends` are those of `items`."""
-        for (done, matches, _), end in zip(self._ablated, ends, strict=True):
+    def compared(self, ends: Iterator[Explained]) -> Iterator[MentionAblation]:
+        """The change by each ablation; `ends` begin with those of `items`."""
+        for (done, matches, _), end in zip(self._ablated, ends, strict=False):
             if end.outcome is not None:
                 yield from self._compared(done, matches, end.outcome)
 
@@ -436,7 +438,7 @@ def _joined(left: str, right: str) -> str:
 _SEED = 0x43616E64  #: added to the seed, so that other samples do not take the same items
 
 
-class CandidateCheck(_Answering):
+class CandidateCheck(_ChangedTexts):
     """The candidates of one shard: noted while it is explained, answered when it is done.
 
     A pronoun or title is tried in texts that mention its group, a spelling in all texts that have
@@ -444,11 +446,9 @@ class CandidateCheck(_Answering):
     """
 
     def __init__(self, plan: AuditPlan, check: CheckPlan) -> None:
-        super().__init__(plan)
-        self._check = check
+        super().__init__(plan, check)
         self._swaps = SwapCheck(plan, check)
         self._partners = Partners(PARTNERS)
-        self._tried: list[_ChangedItem] = []
 
     def consider(self, done: Explained, matches: Sequence[Match]) -> None:
         """Note an item for each candidate that it is sampled for."""
@@ -464,11 +464,11 @@ class CandidateCheck(_Answering):
             seed = self._check.seed + _SEED + number
             if row_number(item.index, seed) >= candidate.share * 2**64:
                 continue
-            changed = self._changed(item, candidate, read)
+            changed = self._without_candidate(item, candidate, read)
             if changed is not None and any(letter.isalnum() for letter in changed.content):
-                self._tried.append(_ChangedItem(done, changed, candidate.group, candidate.word))
+                self._changed.append(_ChangedItem(done, changed, candidate.group, candidate.word))
 
-    def _changed(
+    def _without_candidate(
         self, item: Item, candidate: CandidateWord, read: Sequence[WordPiece]
     ) -> Item | None:
         """The item with other words in the candidate's places, or without it; None: it has none."""
@@ -495,14 +495,9 @@ class CandidateCheck(_Answering):
         stop = word in TITLES
         return item_without(item, [_match(place, text, stop) for place in places])
 
-    @property
-    def items(self) -> list[Item]:
-        """The texts to be answered, in the order in which `observations` takes their ends."""
-        return [tried.item for tried in self._tried]
-
-    def observations(self, ends: Sequence[Explained]) -> Iterator[Observation]:
-        """Yield the answers to the texts as they came and to `items`, without failures."""
-        for tried, end in zip(self._tried, ends, strict=True):
+    def observations(self, ends: Iterator[Explained]) -> Iterator[Observation]:
+        """As `SwapCheck.observations`."""
+        for tried, end in zip(self._changed, ends, strict=False):
             if end.outcome is not None:
                 for own, of in ((True, tried.done), (False, end)):
                     yield self._answered(tried.done, of, tried.group, tried.entity, own=own)

@@ -24,7 +24,7 @@ from transexplain.models.graph_inputs import inputs_in, kept_nodes
 from transexplain.models.image_encoder import picture
 from transexplain.randomness import generator
 from transexplain.types.graphs import FEATURES
-from transexplain.types.items import Annotation, Evidence, Item, ItemOutcome, PatchGrid
+from transexplain.types.items import Annotation, Item, ItemOutcome, PatchGrid
 from transexplain.types.plans import AuditPlan
 
 Inputs = dict[str, torch.Tensor]
@@ -82,10 +82,8 @@ _LARGEST = 512  #: pixels of a side; what is larger is blurred and in-painted at
 
 def region_pixels(region: Annotation, height: int, width: int) -> Inside:
     """(H, W) which pixels of a picture have their centre in a region, whatever a mask's size."""
-    boxes = (region.box,) if region.box is not None else ()
-    marked = MarkedRegion.of(Evidence(boxes=boxes, mask=region.mask))
     down, across = ((np.arange(side) + 0.5) / side for side in (height, width))
-    return np.asarray(marked.at(down, across), dtype=np.bool_)
+    return np.asarray(MarkedRegion.of(region).at(down, across), dtype=np.bool_)
 
 
 def filled(picture: Pixels, inside: Inside) -> Pixels:
@@ -162,7 +160,7 @@ class RegionCheck:
     """
 
     def __init__(self, plan: AuditPlan) -> None:
-        self._answers, self._slice, self._seed = answers_of(plan), plan.slice, 0
+        self._answers, self._slice = answers_of(plan), plan.slice
         references = references_of(plan.reference, (group.name for group in plan.groups))
         compared = {name for name, reference in references.items() if reference.groups}
         self._groups = compared.union(*(reference.groups for reference in references.values()))
@@ -187,7 +185,7 @@ class RegionCheck:
         else:
             return
         if len(usable) > MOST:
-            chosen = generator("regions", self._seed, item.id).permutation(len(usable))[:MOST]
+            chosen = generator("regions", 0, item.id).permutation(len(usable))[:MOST]
             usable = [usable[place] for place in sorted(chosen)]
         self._regions += [(done, item, place) for place in usable]
 
@@ -255,6 +253,5 @@ def _hides(region: Annotation, grid: PatchGrid, height: int, width: int) -> bool
     """Return whether the model sees part of the region, and part of the picture remains."""
     if region.box is None and region.mask is None:
         return False
-    evidence = Evidence(boxes=(region.box,) if region.box else (), mask=region.mask)
     inside = region_pixels(region, height, width)
-    return bool(MarkedRegion.of(evidence).share(grid).any() and inside.any() and not inside.all())
+    return bool(MarkedRegion.of(region).share(grid).any() and inside.any() and not inside.all())

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,27 +255,23 @@ class ShardControls:
         region hidden, are answered in the same batches, by forward passes only. Raises Stopped
         where the observer requested a stop.
         """
-        control_results = ControlResults()
-        without, other = self._ablations.items, self._swaps.items if self._swaps else []
-        tried = self._candidates.items if self._candidates else []
+        results = ControlResults()
         method = self._request.method
         if not facts_of(method.name).needs_rules:  # those cut off a final softmax
             method = MethodSpec(name="random")
         forward = replace(self._request, method=method, targets=())
-        # an iterator: pictures are large, so each is made just before its pass
-        pictures = self._regions.items if self._regions else ()
-        changed = chain(without, other, tried, pictures)
+        checks = (self._ablations, self._swaps, self._candidates, self._regions)
+        # pictures are large, so each is made just before its pass
+        changed = chain.from_iterable(check.items for check in checks if check is not None)
         ends = iter(explain_items(self._model, changed, forward, observer=observer, alone=alone))
-        control_results.ablations += self._ablations.compared(list(islice(ends, len(without))))
+        results.ablations += self._ablations.compared(ends)
         if self._swaps is not None:
-            control_results.observations += self._swaps.observations(list(islice(ends, len(other))))
-            control_results.unpaired.update(self._swaps.unpaired)
+            results.observations += self._swaps.observations(ends)
+            results.unpaired.update(self._swaps.unpaired)
         if self._candidates is not None:
-            control_results.candidates += self._candidates.observations(
-                list(islice(ends, len(tried)))
-            )
+            results.candidates += self._candidates.observations(ends)
         if self._regions is not None:
-            control_results.regions += self._regions.observations(ends)
+            results.regions += self._regions.observations(ends)
         if self._randomised is not None:
-            control_results.randomised.merge(self._randomised.measure(observer, alone))
-        return control_results
+            results.randomised.merge(self._randomised.measure(observer, alone))
+        return results

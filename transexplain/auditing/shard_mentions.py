@@ -19,16 +19,9 @@ from transexplain.analysis.groups.mention_matching import (
 )
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ItemError
-from transexplain.evaluating.metrics.rationale import MarkedRegion as Marked
+from transexplain.evaluating.metrics.rationale import MarkedRegion
 from transexplain.explaining import Explained
-from transexplain.types.items import (
-    Annotation,
-    Attribution,
-    Evidence,
-    ItemOutcome,
-    Mention,
-    PatchGrid,
-)
+from transexplain.types.items import Annotation, Attribution, ItemOutcome, Mention, PatchGrid
 from transexplain.types.label_sets import label_set
 from transexplain.types.pairs import texts_of
 from transexplain.types.plans import GENERATED, AuditPlan
@@ -325,10 +318,7 @@ def _regions(attribution: Attribution, marked: Sequence[Annotation]) -> list[Reg
         inside = ((region, np.isin(nodes, region.nodes)) for region in marked if region.nodes)
         return [(region, np.asarray(of, dtype=np.float64)) for region, of in inside]
     return [
-        (
-            mark,
-            Marked.of(Evidence(boxes=(mark.box,) if mark.box else (), mask=mark.mask)).share(grid),
-        )
+        (mark, MarkedRegion.of(mark).share(grid))
         for mark in marked
         if mark.box is not None or mark.mask is not None
     ]

@@ -144,71 +144,48 @@ BLANK = "\N{FULL BLOCK}"
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed:
-    """Words become keyed hashes: the first piece of a word holds the word's, the others nothing."""
+class Withheld:
+    """Words become keyed hashes, or nothing; of a word of several tokens the first has its hash."""
 
-    key: TextKey
+    key: TextKey | None  #: None: only which token is of which word is stored
 
     def text(self, item_id: str, text: str | None) -> None:
         """None: a text is not stored."""
 
     def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
         """Tokens with the hash of their word, special ones too."""
+        words = _words_once(text, tokens)
         return _numbered(tokens).spelled(
-            ["" if word is None else self.key.word(word) for word in _words_once(text, tokens)]
+            ["" if word is None else self._word(word) for word in words]
         )
 
     def surface(self, item_id: str, surface: str, place: Span) -> str:
         """Its hash; of several words as of one."""
-        return self.key.word(surface) if surface else ""
+        return self._word(surface) if surface else ""
 
     def entity(self, name: str) -> str:
-        """The hash of the name as it is spelled, so that tables distinguish spellings."""
-        return self.key.value("entity", name)
+        """The hash of the name as it is spelled, so that tables distinguish spellings.
+
+        Without a key nothing: orchestrator/spec/audit_spec.py refuses plans with such entities.
+        """
+        return "" if self.key is None else self.key.value("entity", name)
 
     def meta(self, meta: Mapping[str, str]) -> dict[str, str]:
         """Hashes of the values, by their columns."""
+        if self.key is None:
+            return {}
         return {column: self.key.value(column, str(value)) for column, value in meta.items()}
 
     def message(self, message: str) -> str:
         """A note that it is not stored: a message could not be read from its hash."""
-        return "not stored (store_text: hashed)"
+        return f"not stored (store_text: {'none' if self.key is None else 'hashed'})"
 
     def words(self, item_id: str, words: Sequence[str]) -> list[str | None]:
-        """Their hashes."""
-        return [self.key.word(word) for word in words]
+        """Their hashes, or None."""
+        return [self._word(word) or None for word in words]
 
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """No text is stored, only which token is of which word."""
-
-    def text(self, item_id: str, text: str | None) -> None:
-        """None: a text is not stored."""
-
-    def tokens(self, item_id: str, text: str | None, tokens: Sequence[Token]) -> Sequence[Token]:
-        """Tokens without their texts."""
-        return _numbered(tokens).spelled([""] * len(tokens))
-
-    def surface(self, item_id: str, surface: str, place: Span) -> str:
-        """Nothing."""
-        return ""
-
-    def entity(self, name: str) -> str:
-        """Nothing; orchestrator/spec/audit_spec.py refuses plans with such entities."""
-        return ""
-
-    def meta(self, meta: Mapping[str, str]) -> dict[str, str]:
-        """Nothing."""
-        return {}
-
-    def message(self, message: str) -> str:
-        """That it is not stored."""
-        return "not stored (store_text: none)"
-
-    def words(self, item_id: str, words: Sequence[str]) -> list[str | None]:
-        """Nothing."""
-        return [None] * len(words)
+    def _word(self, word: str) -> str:
+        return "" if self.key is None else self.key.word(word)
 
 
 @dataclass(slots=True)
@@ -293,10 +270,6 @@ def _numbered(tokens: Sequence[Token]) -> Tokens:
     )
 
 
-#: the replacement that is stored for each kind of string
-Blind = Hashed | Nothing | Blanked
-
-
 def _words_once(text: str | None, tokens: Sequence[Token]) -> Iterator[str | None]:
     """At the first piece of a word the whole of it, as `Attribution.words` reads it; else None."""
     whole: dict[int, str] = {}
@@ -316,15 +289,12 @@ def _words_once(text: str | None, tokens: Sequence[Token]) -> Iterator[str | Non
             seen.add(token.word)
 
 
-Rename = Callable[[str], str]
-
-
 def without_texts(
     aggregate: Mapping[str, Any],
     outcomes: Sequence[ItemOutcome],
     attributions: Sequence[Attribution],
     marked: Collection[str],
-    rename: Rename,
+    rename: Callable[[str], str],
 ) -> dict[str, Any]:
     """The aggregate of real texts with the words of attributions (and outcomes) as they are stored.
 
@@ -359,11 +329,10 @@ def guard_of(plan: AuditPlan) -> "TextGuard | None":
     hook = None
     if privacy.redact:
         hook = load_hook(privacy.redact, privacy.redact_file, privacy.redact_sha256)
-    blind: Blind
-    if privacy.store_text == "hashed":
-        blind = Hashed(TextKey.from_environment(privacy.key))
-    elif privacy.store_text == "none":
-        blind = Nothing()
+    blind: Withheld | Blanked
+    if privacy.store_text != "full":
+        hashed = privacy.store_text == "hashed"
+        blind = Withheld(TextKey.from_environment(privacy.key) if hashed else None)
     else:
         assert hook is not None  # other plans store texts as they are
         blind = Blanked(hook)
@@ -376,7 +345,7 @@ def guard_of(plan: AuditPlan) -> "TextGuard | None":
 class TextGuard:
     """Changes what is stored of one shard, and nothing that is computed."""
 
-    blind: Blind
+    blind: Withheld | Blanked  #: the replacement of each kind of string
     marked: frozenset[str]  #: groups whose entities are named by the data
     name: str  #: of the redaction hook
 
@@ -417,9 +386,7 @@ class TextGuard:
         )
 
     def error_without_text(self, error: Exception) -> TransExplainError:
-        """An error of a shard, for its row: its type, and the part of its message that may be
-        stored.
-        """
+        """An error of a shard, for its row: its type, and what of its message may be stored."""
         return TransExplainError(f"{type(error).__name__}: {self.blind.message(str(error))}")
 
     def _unread(self, item: Item) -> ItemFailure | None:

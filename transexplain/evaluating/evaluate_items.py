@@ -4,7 +4,8 @@ import dataclasses
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +21,16 @@ from transexplain.evaluating.metrics.perturbation_curves import (
 )
 from transexplain.evaluating.metrics.rationale import oracle
 from transexplain.evaluating.metrics.segmentation import upsampled
-from transexplain.explaining import Stopped
+from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import Room, batches_of, give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure, portions
-from transexplain.explaining.long_texts import redrawn_in_windows, window_weights
+from transexplain.explaining.long_texts import Part, parts_of, redrawn_in_windows
 from transexplain.methods.at_input_layer import POSITIONS_AT_ONCE, as_array, logits_again
 from transexplain.methods.presence import Baseline, Over, Presence, owners_of
 from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.text.error_frames import traceback_of
-from transexplain.types.items import Item, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types.items import Item, ItemFailure, PatchGrid
 from transexplain.types.observer import Observer
 from transexplain.types.plans import Join, Modality
 from transexplain.types.scores import (
@@ -46,14 +47,6 @@ Beat = Callable[[], None]
 _AT_ONCE = 2 * POSITIONS_AT_ONCE
 
 
-class _Part(NamedTuple):
-    """What one pass reads of an item: all of it, or one window."""
-
-    owner: int  #: number of the item
-    encoded: Encoded
-    weight: float  #: of its logits in the item's
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class PerturbedLogits:
     """The logits of some items with features of theirs absent.
@@ -64,8 +57,8 @@ class PerturbedLogits:
 
     model: LoadedModel
     encoded: Sequence[Encoded]
-    parts: tuple[_Part, ...]
-    batches: tuple[tuple[int, ...], ...]  #: parts that may share a pass
+    parts: Sequence[Part]
+    batches: Sequence[Sequence[int]]  #: parts that may share a pass
     logits: tuple[Array, ...]  #: (C,) of every part, with everything present
     whole: tuple[Array, ...]  #: (C,) of every item, with everything present
     beat: Beat
@@ -73,12 +66,8 @@ class PerturbedLogits:
     @classmethod
     def of(cls, model: LoadedModel, encoded: Sequence[Encoded], join: Join, beat: Beat) -> Self:
         """Encode once, run the unperturbed items once."""
-        items = enumerate(encoded)
-        parts = tuple(
-            part for number, entry in items for part in _window_parts(number, entry, join)
-        )
-        given = [part.encoded for part in parts]
-        batches = tuple(tuple(rows) for rows in batches_of(model, given, _AT_ONCE))
+        parts = parts_of(encoded, join)
+        batches = batches_of(model, [part.encoded for part in parts], _AT_ONCE)
         logits: dict[int, Array] = {}
         for rows in batches:
             beat()
@@ -158,24 +147,14 @@ class PerturbedLogits:
         return sums
 
 
-def _perturbed_logits(model: LoadedModel, parts: Sequence[_Part], rows: Sequence[int]) -> Array:
+def _perturbed_logits(model: LoadedModel, parts: Sequence[Part], rows: Sequence[int]) -> Array:
     """(N, C) the logits of the parts `rows`, which share a pass."""
     return as_array(logits_again(model, model.collate([parts[row].encoded for row in rows])))
 
 
-def _window_parts(number: int, encoded: Encoded, join: Join) -> list[_Part]:
-    if not encoded.windows:
-        return [_Part(number, encoded, 1.0)]
-    weights = window_weights(encoded, join)
-    return [
-        _Part(number, window.encoded, float(weight))
-        for window, weight in zip(encoded.windows, weights, strict=True)
-    ]
-
-
 def _of_part(
     mask: Masks,
-    part: _Part,
+    part: Part,
     whole: NDArray[np.int64],
     own: NDArray[np.int64],
     encoded: Sequence[Encoded],
@@ -335,10 +314,8 @@ def _answers(
 class Measuring:
     """Some items that are measured together, and their perturbed logits."""
 
-    model: LoadedModel
     evaluation: Evaluation
     observer: Observer
-    encoded: Sequence[Encoded]
     questions: PerturbedLogits
 
     def scores(self, rows: Sequence[int]) -> Iterator[MetricScore]:
@@ -349,7 +326,7 @@ class Measuring:
         for row in set(rows) - set(sure):
             reason = "the model is not sure enough of its prediction"
             for method in self._methods_of(row):
-                yield from self._missing(self._item(row), method.label, reason)
+                yield from self._same_scores(row, method.label, None, reason)
         entries: list[Entry] = []
         for method in self.evaluation.plan.methods:
             mine = [row for row in sure if method in self._methods_of(row)]
@@ -374,7 +351,7 @@ class Measuring:
         that no model is run for it.
         """
         bench = MethodBench(
-            model=self.model,
+            model=self.questions.model,
             method=method.drawn(draw),
             request=self.evaluation.request,
             observer=self.observer,
@@ -393,7 +370,7 @@ class Measuring:
 
     def _redrawn(self, row: int, case: Case, seed: int) -> Case:
         """The case of random relevance with another draw."""
-        encoded, attribution = self.encoded[row], case.attribution
+        encoded, attribution = self.questions.encoded[row], case.attribution
         if encoded.windows:
             made = redrawn_in_windows(
                 attribution, encoded, self.evaluation.request.long_text_join, seed
@@ -409,17 +386,7 @@ class Measuring:
             return
         seconds = self.questions.seconds(self.evaluation.request.batch_tokens)
         for row in rows:
-            item = self._item(row)
-            for target in self.evaluation.request.targets:
-                for spec in specs:
-                    if self.evaluation.measures(spec, item.index):
-                        yield MetricScore(
-                            item_id=item.id,
-                            method=PREDICTION,
-                            target=target.spec,
-                            metric=spec.label,
-                            value=seconds[row],
-                        )
+            yield from self._same_scores(row, PREDICTION, seconds[row], specs=specs)
 
     def _timed(self) -> list[MetricSpec]:
         return [
@@ -427,7 +394,7 @@ class Measuring:
         ]
 
     def _item(self, row: int) -> Item:
-        return self.encoded[row].item
+        return self.questions.encoded[row].item
 
     def _methods_of(self, row: int) -> list[EvaluatedMethod]:
         index = self._item(row).index
@@ -450,23 +417,12 @@ class Measuring:
         explained = bench.explain([self._item(row) for row in rows])
         for row, (attributions, seconds) in zip(rows, explained, strict=True):
             if isinstance(attributions, str):
-                yield from self._missing(self._item(row), bench.method.label, attributions)
+                yield from self._same_scores(row, bench.method.label, None, attributions)
                 continue
             item = self._item(row)
             (label,) = self.evaluation.request.classes_of(item) or (None,)
-            cases += [
-                (
-                    row,
-                    Case(
-                        item=item,
-                        attribution=attribution,
-                        logits=whole[row],
-                        seconds=seconds,
-                        label=label,
-                    ),
-                )
-                for attribution in attributions
-            ]
+            case = partial(Case, item=item, logits=whole[row], seconds=seconds, label=label)
+            cases += [(row, case(attribution=attribution)) for attribution in attributions]
         return cases
 
     def _of_maps(
@@ -495,16 +451,25 @@ class Measuring:
         """The cases that a metric with a limit of items is computed on."""
         return [case for case in cases if self.evaluation.measures(spec, case.item.index)]
 
-    def _missing(self, item: Item, label: str, reason: str) -> Iterator[MetricScore]:
+    def _same_scores(
+        self,
+        row: int,
+        label: str,
+        value: float | None,
+        reason: str = "",
+        specs: Sequence[MetricSpec] | None = None,
+    ) -> Iterator[MetricScore]:
+        """One value of an item for all its targets, by `specs` or all metrics."""
+        item = self._item(row)
         for target in self.evaluation.request.targets:
-            for spec in self.evaluation.plan.metrics:
+            for spec in self.evaluation.plan.metrics if specs is None else specs:
                 if self.evaluation.measures(spec, item.index):
                     yield MetricScore(
                         item_id=item.id,
                         method=label,
                         target=target.spec,
                         metric=spec.label,
-                        value=None,
+                        value=value,
                         reason=reason,
                     )
 
@@ -523,15 +488,6 @@ def _oracles(entries: Sequence[Entry]) -> Iterator[Entry]:
 TOGETHER: Mapping[Modality, int] = {"text": 64, "image": 32, "nodes": 32}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedItem:
-    """One item's end: its outcome and what was measured, or its failure."""
-
-    outcome: ItemOutcome | None = None
-    scores: tuple[MetricScore, ...] = ()
-    failure: ItemFailure | None = None
-
-
 def evaluate_items(
     model: LoadedModel,
     items: Iterable[Item | ItemFailure],
@@ -539,7 +495,7 @@ def evaluate_items(
     *,
     observer: Observer,
     alone: Collection[str] = (),
-) -> Iterator[EvaluatedItem]:
+) -> Iterator[Explained]:
     """Measure the explanations of items; results come in the order of the items.
 
     The items `alone` (ids) are measured each by itself.
@@ -557,22 +513,24 @@ def evaluate_items(
         whole = [case for case in ready if not isinstance(case, ItemFailure)]
         ends = iter(_measured(model, whole, evaluation, observer) if whole else ())
         for case in ready:
-            end = EvaluatedItem(failure=case) if isinstance(case, ItemFailure) else next(ends)
-            observer.item_done(case.item_id if isinstance(case, ItemFailure) else case.item.id)
+            end = Explained.of(case) if isinstance(case, ItemFailure) else next(ends)
+            observer.item_done(end.item_id)
             yield end
 
 
 def _measured(
     model: LoadedModel, encoded: Sequence[Encoded], evaluation: Evaluation, observer: Observer
-) -> list[EvaluatedItem]:
+) -> list[Explained]:
     """The ends of some items that are measured together; one by one where that fails."""
     request, ids = evaluation.request, [entry.item.id for entry in encoded]
 
     def beat() -> None:
-        _check_stop(observer)
+        if observer.should_stop():
+            raise Stopped
         observer.check_started(ids)
 
-    _check_stop(observer)
+    if observer.should_stop():
+        raise Stopped
     observer.batch_started(ids)
     try:
         questions = PerturbedLogits.of(model, encoded, request.long_text_join, beat)
@@ -582,45 +540,27 @@ def _measured(
         trace = traceback_of(error)
         failed = error.with_traceback(None)  # its frames hold the tensors
     else:
-        return list(_scored(model, encoded, evaluation, observer, questions))
+        return list(_scored(questions, evaluation, observer))
     if is_out_of_memory(failed):
         give_back(model)
     if len(encoded) == 1:
-        return [EvaluatedItem(failure=model_failure(encoded[0].item, failed, trace).failure)]
+        return [model_failure(encoded[0].item, failed, trace)]
     return [end for entry in encoded for end in _measured(model, [entry], evaluation, observer)]
 
 
 def _scored(
-    model: LoadedModel,
-    encoded: Sequence[Encoded],
-    evaluation: Evaluation,
-    observer: Observer,
-    questions: PerturbedLogits,
-) -> Iterator[EvaluatedItem]:
-    request = evaluation.request
+    questions: PerturbedLogits, evaluation: Evaluation, observer: Observer
+) -> Iterator[Explained]:
+    request, encoded = evaluation.request, questions.encoded
     outcomes = [
         finished(request, Member(0, entry, request.classes_of(entry.item)), logits, ())
         for entry, logits in zip(encoded, questions.whole, strict=True)
     ]
     usable = [row for row, end in enumerate(outcomes) if end.failure is None]
     scores: dict[str, list[MetricScore]] = {entry.item.id: [] for entry in encoded}
-    measuring = Measuring(
-        model=model,
-        evaluation=evaluation,
-        observer=Heartbeat(observer),
-        encoded=encoded,
-        questions=questions,
-    )
+    measuring = Measuring(evaluation=evaluation, observer=Heartbeat(observer), questions=questions)
     for score in measuring.scores(usable):
         scores[score.item_id].append(score)
     for entry, end in zip(encoded, outcomes, strict=True):
-        yield EvaluatedItem(
-            outcome=end.outcome,
-            failure=end.failure,
-            scores=() if end.failure else joined_draws(scores[entry.item.id]),
-        )
-
-
-def _check_stop(observer: Observer) -> None:
-    if observer.should_stop():
-        raise Stopped
+        of_item = () if end.failure else joined_draws(scores[entry.item.id])
+        yield dataclasses.replace(end, scores=of_item)

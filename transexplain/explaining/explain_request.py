@@ -1,28 +1,19 @@
 """The request for explanations (method, targets, parameters), and the result for one item."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from transexplain.data.attribution_files import GivenItem
 from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation, is_finite
-from transexplain.models.loaded_model import (
-    Batch,
-    Encoded,
-    Encoder,
-    LoadedModel,
-    LongText,
-    Padded,
-    Windows,
-)
+from transexplain.models.loaded_model import Encoded, Encoder, LoadedModel, LongText, Windows
 from transexplain.types.answer_spans import EXACT, AnswerAgreement, AnswerScheme, agreement
 from transexplain.types.dataset_labels import label_index
 from transexplain.types.items import (
@@ -46,7 +37,7 @@ from transexplain.types.plans import (
     Modality,
     check_long_texts,
 )
-from transexplain.types.scores import MethodSpec
+from transexplain.types.scores import MethodSpec, MetricScore
 from transexplain.types.targets import ClassNames, parse_target, predicted_labels, resolve_targets
 from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpan, entity_targets
 from transexplain.types.tokens import Tokens
@@ -278,6 +269,22 @@ class Explained:
     entities: tuple[TaggedSpan, ...] = ()
     given: tuple[TaggedSpan, ...] | None = None
     agreement: AnswerAgreement | None = None  #: of an answer to a question with the given ones
+    scores: tuple[MetricScore, ...] = ()  #: where its explanations were measured
+
+    @classmethod
+    def of(cls, stored: GivenItem | ItemFailure) -> "Explained":
+        """The end of an item whose attributions were made elsewhere."""
+        if isinstance(stored, ItemFailure):
+            return cls(item=None, failure=stored)
+        item, outcome, attributions = stored
+        return cls(item=item, outcome=outcome, attributions=attributions)
+
+    @property
+    def item_id(self) -> str:
+        """The id of the item."""
+        end = self.outcome or self.failure
+        assert end is not None
+        return end.item_id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -399,38 +406,6 @@ def _types(request: Request, spans: Sequence[TaggedSpan]) -> list[str]:
 def _is_finite(attribution: Attribution) -> bool:
     ledger = attribution.ledger
     return bool(np.isfinite(attribution.relevance).all() and (ledger is None or is_finite(ledger)))
-
-
-class PaddingAhead:
-    """Batches of one model; each may be padded in a thread before it is asked for."""
-
-    def __init__(self, model: LoadedModel, *, beside: bool) -> None:
-        """Without a thread `beside` nothing is padded before it is asked for."""
-        self._model = model
-        self._executor = ThreadPoolExecutor(1, "padding") if beside else None
-        self._next: tuple[list[Member], Future[Padded]] | None = None
-
-    def close(self) -> None:
-        """Pad no more; nobody waits for what is being padded."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-
-    def begin(self, members: list[Member]) -> None:
-        """Pad these: they are the next ones."""
-        if self._executor is not None:
-            padding = self._executor.submit(self._model.padded, encoded_of(members))
-            self._next = members, padding
-
-    def batch(self, members: list[Member]) -> Callable[[], Batch]:
-        """Return what gives the batch of these, on the device; the call raises as `collate`."""
-        known, self._next = self._next, None
-        if known is None or known[0] is not members:
-            return lambda: self._model.collate(encoded_of(members))
-        return partial(_moved, known[1])
-
-
-def _moved(padding: Future[Padded]) -> Batch:
-    return padding.result()()
 
 
 def encoded_of(members: Sequence[Member]) -> list[Encoded]:

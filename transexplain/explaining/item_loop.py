@@ -1,8 +1,15 @@
-"""The loop over items: read some, encode them, explain them in batches of similar length."""
+"""Items to attributions, in stages: read and encode, plan and pad, compute, finish.
+
+`explain_items` is the loop of one thread. `StagedItems` is the same for the threads of an audit's
+shard: while the device computes a batch, the next is padded and the last finished.
+"""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -14,7 +21,6 @@ from transexplain.explaining.batch_sizes import Room, batches_of, is_out_of_memo
 from transexplain.explaining.explain_request import (
     Explained,
     Member,
-    PaddingAhead,
     Request,
     Stopped,
     encoded_of,
@@ -24,41 +30,32 @@ from transexplain.explaining.explain_request import (
     read_together,
 )
 from transexplain.explaining.long_texts import explain_in_windows
+from transexplain.interpreter import short_turns
 from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import steps_of
 from transexplain.methods.batch_explanation import BatchExplanation, Records
-from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, failure
+from transexplain.models.invariance import is_measured
+from transexplain.models.loaded_model import Encoded, LoadedModel, Padded, failure
 from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Attribution, Item, ItemFailure, ResolvedTarget
 from transexplain.types.observer import Observer
 from transexplain.types.plans import AT_POSITIONS
 from transexplain.types.targets import parse_target
 
+#: the end of an item, or the call that makes its records
+End = Explained | Callable[[], Explained]
 
-class Later:
-    """The end of an item that a batch was computed with; its records are made when needed."""
 
-    __slots__ = ("_given", "_made")
+def _end_of_row(
+    request: Request, member: Member, explained: BatchExplanation, row: int
+) -> Explained:
+    records = explained.attributions
+    finite = isinstance(records, Records) and records.are_finite
+    return finished(request, member, explained.logits[row], records[row], finite=finite)
 
-    def __init__(
-        self, request: Request, member: Member, explained: BatchExplanation, row: int
-    ) -> None:
-        self._given: tuple[Request, Member, BatchExplanation, int] | None
-        self._given = (request, member, explained, row)
-        self._made: Explained | None = None
 
-    def made(self) -> Explained:
-        """The end itself; two threads that ask at once may each get one."""
-        if (given := self._given) is not None:
-            request, member, explained, row = given
-            records = explained.attributions
-            finite = isinstance(records, Records) and records.are_finite
-            self._made = finished(
-                request, member, explained.logits[row], records[row], finite=finite
-            )
-            self._given = None  # the arrays of the batch may go
-        assert self._made is not None
-        return self._made
+def _made(end: End) -> Explained:
+    return end if isinstance(end, Explained) else end()
 
 
 class Silent:
@@ -98,17 +95,9 @@ def explain_items(
         EngineError: the model has an operator without a rule.
         ConfigurationError: `window`, `stride` or the method does not fit the model.
     """
-    check_modality(model, request)
-    room, watch = Room(request.batch_tokens, model), observer or Silent()
-    ahead = PaddingAhead(model, beside=False)
-    for given in portions(items, read_together(model), alone):
-        for end in explained(Portion(model, given, request), request, watch, room, ahead):
-            yield made(end)
-
-
-def made(end: Explained | Later) -> Explained:
-    """The end with its records."""
-    return end if isinstance(end, Explained) else end.made()
+    stages = StagedItems(model, items, request, alone, threads=False)
+    for portion in stages.explained(observer or Silent()):
+        yield from portion.taken()
 
 
 def check_modality(model: LoadedModel, request: Request) -> None:
@@ -126,115 +115,198 @@ def check_modality(model: LoadedModel, request: Request) -> None:
         )
 
 
-class Portion:
+class _Portion:
     """Items that were read together: those that can be explained, and the ends of the others."""
 
     def __init__(
-        self,
-        model: LoadedModel,
-        given: list[Item | ItemFailure | Encoded],
-        request: Request,
+        self, model: LoadedModel, entries: list[Item | ItemFailure | Encoded], request: Request
     ) -> None:
         """Encode those that are not yet; no device is needed.
 
-        `given` is emptied, so that what was read of an item goes when its end is made.
+        `entries` is emptied, so that what was read of an item goes when its end is made.
         """
-        self.done: dict[int, Explained | Later] = {}  #: ends by place
-        self.count = len(given)
-        self.whole, self.long = _accepted(model, given, request, self.done)
+        self.done: dict[int, End] = {}  #: ends by place
+        self.whole: list[Member] = []  #: items that the model reads in one pass
+        self.long: list[Member] = []  #: in windows
+        self._model, self._request, self._count = model, request, len(entries)
+        self._accept(entries)
+        entries.clear()
         self.budget = 0  #: positions of a batch that it is planned for; 0: it is not
-        self._model = model
-        given.clear()
         self.batches: deque[list[Member]] = deque()
+
+    def _accept(self, entries: Sequence[Item | ItemFailure | Encoded]) -> None:
+        request = self._request
+        classes: dict[str | None, tuple[int, ...] | None] = {}  # by label
+        labelled = any(target.kind == "label" for target in request.targets)
+        items = [entry for entry in entries if isinstance(entry, Item)]
+        encodings = iter(request.encode(self._model, items) if items else ())
+        for place, entry in enumerate(entries):
+            encoded = next(encodings) if isinstance(entry, Item) else entry
+            if not isinstance(encoded, Encoded):
+                item = entry if isinstance(entry, Item) else None
+                self.done[place] = Explained(item=item, failure=encoded)
+                continue
+            item = encoded.item
+            try:
+                request.check(item)
+                if item.label not in classes:
+                    classes[item.label] = request.classes_of(item)
+            except ItemError as error:
+                self.done[place] = Explained(item=item, failure=failure(item, error))
+                continue
+            labels = classes[item.label]
+            if labels is None and labelled:
+                self.done[place] = Explained(item=item, failure=_no_label(item))
+            else:
+                (self.long if encoded.windows else self.whole).append(
+                    Member(place, encoded, labels)
+                )
 
     def plan(self, budget: int) -> None:
         """Cut what the model reads in one pass into batches of at most `budget` positions."""
         left, self.budget = [*self.whole, *chain.from_iterable(self.batches)], budget
         self.whole.clear()
-        planned = batches_of(self._model, [member.encoded for member in left], budget)
+        planned = batches_of(self._model, encoded_of(left), budget)
         self.batches = deque([left[index] for index in batch] for batch in planned)
 
+    def finish(self, members: Sequence[Member]) -> None:
+        """Make the records of these, whose batch is over."""
+        for member in members:
+            self.done[member.place] = _made(self.done[member.place])
 
-def explained(
-    portion: Portion,
-    request: Request,
-    watch: Observer,
-    room: Room,
-    ahead: PaddingAhead,
-    soon: Callable[[Sequence[Explained | Later]], None] = lambda ends: None,
-) -> list[Explained | Later]:
-    """The ends of these items, in order; `soon` receives those of each batch when it is over.
+    def ends(self) -> Iterator[Explained]:
+        """The ends of all items, in order."""
+        return (_made(self.done[place]) for place in range(self._count))
 
-    The portion is used up. Raises as `explain_items`.
-    """
-    ends = [end for end in portion.done.values() if isinstance(end, Explained)]
-    if failed := [end.failure.item_id for end in ends if end.failure is not None]:
-        watch.item_done(*failed)
-    _explain_whole(portion, request, watch, room, ahead, soon)
-    for member, result in explain_in_windows(portion.long, request, watch, room):
-        portion.done[member.place] = result
-    done, portion.done = portion.done, {}
-    return [done[place] for place in range(portion.count)]
+    def taken(self) -> Iterator[Explained]:
+        """The ends once more, each of which is forgotten here.
 
-
-def _accepted(
-    model: LoadedModel,
-    given: Sequence[Item | ItemFailure | Encoded],
-    request: Request,
-    done: dict[int, Explained | Later],
-) -> tuple[list[Member], list[Member]]:
-    """The items that can be explained, in one pass and in windows; `done` gets the others' ends."""
-    whole: list[Member] = []
-    long: list[Member] = []
-    classes: dict[str | None, tuple[int, ...] | None] = {}  # by label
-    labelled = any(target.kind == "label" for target in request.targets)
-    items = [entry for entry in given if isinstance(entry, Item)]
-    encodings = iter(request.encode(model, items) if items else ())
-    for place, entry in enumerate(given):
-        encoded = next(encodings) if isinstance(entry, Item) else entry
-        if not isinstance(encoded, Encoded):
-            done[place] = _failed(entry, encoded)
-            continue
-        item = encoded.item
-        try:
-            request.check(item)
-            if item.label not in classes:
-                classes[item.label] = request.classes_of(item)
-        except ItemError as error:
-            done[place] = _failed(item, failure(item, error))
-            continue
-        labels = classes[item.label]
-        if labels is None and labelled:
-            done[place] = _failed(item, _no_label(item))
-        else:
-            (long if encoded.windows else whole).append(Member(place, encoded, labels))
-    return whole, long
-
-
-def _failed(item: Item | ItemFailure | Encoded, failure: ItemFailure) -> Explained:
-    return Explained(item=item if isinstance(item, Item) else None, failure=failure)
+        One by one, as to free thousands at once would hold up all threads.
+        """
+        return (_made(self.done.pop(place)) for place in range(self._count))
 
 
 def _no_label(item: Item) -> ItemFailure:
-    given = "no label" if item.label is None else f"label {item.label!r}, which is no class"
+    label = "no label" if item.label is None else f"label {item.label!r}, which is no class"
     return ItemFailure(
         item_id=item.id,
         index=item.index,
         kind="no-label",
-        message=f"the target `label` was requested but item {item.id!r} has {given}",
+        message=f"the target `label` was requested but item {item.id!r} has {label}",
     )
 
 
-def _explain_whole(
-    portion: Portion,
-    request: Request,
-    watch: Observer,
-    room: Room,
-    ahead: PaddingAhead,
-    soon: Callable[[Sequence[Explained | Later]], None],
-) -> None:
-    """Items that the model reads in one pass, several in a batch; `done` gets their ends."""
-    while portion.whole or portion.batches:
+class StagedItems:
+    """Items that are read, planned and padded, explained by the device, and finished.
+
+    With `threads` the next batch is padded in one of its own, and records are made in another:
+    call `prepare` where there is time, then `run` once; `close` where it comes to no `run`. A few
+    hundred items are ahead of the device at most.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        items: Iterable[Item | ItemFailure | Encoded],
+        request: Request,
+        alone: Collection[str] = (),
+        *,
+        keep: int = 0,
+        threads: bool = True,
+    ) -> None:
+        """Arguments as of `explain_items`; raises ConfigurationError as it does.
+
+        What was read of the first `keep` items stays, for who explains them once more.
+        """
+        check_modality(model, request)
+        self._model, self.request, self._keep = model, request, keep
+        self._portions: Iterator[_Portion] = map(
+            self._read, portions(items, read_together(model), alone)
+        )
+        self.first: dict[str, Encoded] = {}  #: the first `keep` items that can be explained, by id
+        # what ends the process while it is padded ahead would be blamed on the batch before
+        self._padding = ThreadPoolExecutor(1, "padding") if threads and not alone else None
+        self._padded: tuple[list[Member], Future[Padded]] | None = None
+        self._finishing = OtherThread() if threads else None
+
+    def _read(self, entries: list[Item | ItemFailure | Encoded]) -> _Portion:
+        portion = _Portion(self._model, entries, self.request)
+        for member in portion.whole[: self._keep - len(self.first)]:
+            self.first[member.encoded.item.id] = member.encoded
+        return portion
+
+    def prepare(self) -> None:
+        """Read the first items, and plan and pad their first batch, while the device has others.
+
+        Raises what reading them raises.
+        """
+        first = next(self._portions, None)
+        if first is None:
+            return
+        self._portions = chain((first,), self._portions)
+        if is_measured(self._model):  # otherwise the plan needs passes of the model
+            first.plan(Room(self.request.batch_tokens, self._model).positions)
+            if first.batches:
+                self._pad(first.batches[0])
+
+    def run(
+        self,
+        take: Callable[[Explained], None],
+        *,
+        observer: Observer | None = None,
+        early: Callable[[Iterator[Explained]], None] = lambda ends: None,
+    ) -> Callable[[], None]:
+        """Explain all items; each end is made, and given to `take`, in another thread.
+
+        `take` is called for one item after the other, in their order. `early` is called in this
+        thread with the ends of the items that were read together, in their order; those that it
+        asks for are made here.
+
+        Returns, after the last batch, what waits for the last call of `take`, and raises what one
+        of them raised. Raises as `explain_items`, and what `take` raised so far.
+        """
+        finishing = self._finishing
+        assert finishing is not None
+
+        def take_all(portion: _Portion) -> None:
+            for end in portion.taken():
+                take(end)
+
+        try:
+            for portion in self.explained(observer or Silent()):
+                early(portion.ends())
+                finishing.soon(partial(take_all, portion))
+        except BaseException:
+            self.close()
+            finishing.stop()
+            raise
+        self.close()
+        return finishing.over
+
+    def close(self) -> None:
+        """Let the threads end after what they have in hand; nothing is asked for any more."""
+        if self._padding is not None:
+            self._padding.shutdown(wait=False, cancel_futures=True)
+        if self._finishing is not None:
+            self._finishing.end()
+
+    def explained(self, observer: Observer) -> Iterator[_Portion]:
+        """Yield the items that were read together with their ends; raises as `explain_items`."""
+        self._observer, self._room = observer, Room(self.request.batch_tokens, self._model)
+        for portion in self._portions:
+            ends = [end for end in portion.done.values() if isinstance(end, Explained)]
+            if failed := [end.item_id for end in ends]:
+                observer.item_done(*failed)
+            while portion.whole or portion.batches:
+                self._explain_next(portion)
+            ends_of_long = explain_in_windows(portion.long, self.request, observer, self._room)
+            portion.done.update((member.place, end) for member, end in ends_of_long)
+            portion.long.clear()
+            yield portion
+
+    def _explain_next(self, portion: _Portion) -> None:
+        """Explain the next batch of what the model reads in one pass."""
+        room = self._room
         if room.positions > portion.budget:
             portion.plan(room.positions)
         batches = portion.batches
@@ -242,62 +314,105 @@ def _explain_whole(
         encoded = encoded_of(members)
         if not room.holds(encoded):
             batches.extendleft(reversed(_halves(members)))
-            continue
-        if watch.should_stop():
+            return
+        if self._observer.should_stop():
             raise Stopped
-        batch = ahead.batch(members)
+        padded, self._padded = self._padded, None
         if batches:
-            ahead.begin(batches[0])
+            self._pad(batches[0])
         with room.timed(encoded):
-            results = _explain_batch(members, request, watch, room, batch)
-        del batch
-        soon(results)
-        watch.item_done(*[entry.item.id for entry in encoded])
-        portion.done.update(zip([member.place for member in members], results, strict=True))
-        del members, encoded, results  # the end of an item frees what was read of it
+            ends = self._explain_batch(members, padded)
+        portion.done.update(zip([member.place for member in members], ends, strict=True))
+        if self._finishing is not None:
+            self._finishing.soon(partial(portion.finish, members))
+        self._observer.item_done(*[entry.item.id for entry in encoded])
 
+    def _pad(self, members: list[Member]) -> None:
+        if self._padding is not None:
+            padded = self._padding.submit(self._model.padded, encoded_of(members))
+            self._padded = members, padded
 
-def _explain_batch(
-    members: list[Member],
-    request: Request,
-    watch: Observer,
-    room: Room,
-    collated: Callable[[], Batch] | None = None,
-) -> list[Explained | Later]:
-    """Explain a batch; on an error halve it, so that only the item at fault is lost."""
-    model = room.model
+    def _explain_batch(
+        self, members: list[Member], padded: tuple[list[Member], Future[Padded]] | None = None
+    ) -> list[End]:
+        """Explain a batch; on an error halve it, so that only the item at fault is lost.
 
-    def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
-        return request.resolve(model, logits, members)
+        `padded` are the members of a batch that was padded ahead, which may be this one.
+        """
+        model, request = self._model, self.request
 
-    watch.batch_started([member.encoded.item.id for member in members])
-    try:
-        batch = model.collate(encoded_of(members)) if collated is None else collated()
-        explained = request.run(model, batch, resolve)
-    except (EngineError, ConfigurationError):
-        raise
-    except Exception as error:  # noqa: BLE001 - becomes the item's error row
-        trace = traceback_of(error) if len(members) == 1 else ""
-        failed = error.with_traceback(None)
-    else:
-        return [Later(request, member, explained, row) for row, member in enumerate(members)]
-    if is_out_of_memory(failed):
-        freed = room.was_too_small_for(encoded_of(members))
-        if freed and len(members) == 1:
-            with steps_of(model).eagerly():
-                return _explain_batch(members, request, watch, room)
-    if len(members) == 1:
-        return [model_failure(members[0].encoded.item, failed, trace)]
-    return [
-        explained
-        for half in _halves(members)
-        for explained in _explain_batch(half, request, watch, room)
-    ]
+        def resolve(logits: NDArray[np.floating[Any]]) -> list[list[ResolvedTarget]]:
+            return request.resolve(model, logits, members)
+
+        self._observer.batch_started([member.encoded.item.id for member in members])
+        try:
+            if padded is not None and padded[0] is members:
+                batch = padded[1].result()()
+            else:
+                batch = model.collate(encoded_of(members))
+            explained = request.run(model, batch, resolve)
+        except (EngineError, ConfigurationError):
+            raise
+        except Exception as error:  # noqa: BLE001 - becomes the item's error row
+            trace = traceback_of(error) if len(members) == 1 else ""
+            failed = error.with_traceback(None)
+        else:
+            return [
+                partial(_end_of_row, request, member, explained, row)
+                for row, member in enumerate(members)
+            ]
+        if is_out_of_memory(failed):
+            freed = self._room.was_too_small_for(encoded_of(members))
+            if freed and len(members) == 1:
+                with steps_of(model).eagerly():
+                    return self._explain_batch(members)
+        if len(members) == 1:
+            return [model_failure(members[0].encoded.item, failed, trace)]
+        return [end for half in _halves(members) for end in self._explain_batch(half)]
 
 
 def _halves(members: list[Member]) -> tuple[list[Member], list[Member]]:
     middle = len(members) // 2
     return members[:middle], members[middle:]
+
+
+#: calls that may wait: who makes them faster than they are done waits, so that memory is bounded
+WAITING = 64
+
+
+class OtherThread:
+    """A thread that makes the calls it is given, in their order."""
+
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(1, "finishing")
+        self._calls: deque[Future[None]] = deque()
+
+    def soon(self, call: Callable[[], None]) -> None:
+        """Have it called, in the context of now; raises what an earlier call raised."""
+        while self._calls and (self._calls[0].done() or len(self._calls) > WAITING):
+            self._calls.popleft().result()
+        self._calls.append(self._executor.submit(copy_context().run, _in_short_turns, call))
+
+    def end(self) -> None:
+        """Let it end after the calls that it has."""
+        self._executor.shutdown(wait=False)
+
+    def stop(self) -> None:
+        """Wait for the call that it makes; the others are not made."""
+        self._executor.shutdown(cancel_futures=True)
+
+    def over(self) -> None:
+        """Wait for the last call; raises what the first of them raised that failed."""
+        try:
+            while self._calls:
+                self._calls.popleft().result()
+        finally:
+            self.stop()
+
+
+def _in_short_turns(call: Callable[[], None]) -> None:
+    with short_turns():
+        call()
 
 
 def explain_again(

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from transexplain.explaining.explain_request import (
     Member,
     Request,
     Stopped,
+    encoded_of,
     finished,
     model_failure,
 )
@@ -23,7 +24,7 @@ from transexplain.methods import facts_of
 from transexplain.methods.at_input_layer import InputLayerForward, steps_of
 from transexplain.methods.batch_explanation import Array
 from transexplain.methods.random import redrawn
-from transexplain.models.loaded_model import Batch, Encoded, LoadedModel, Window
+from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import Attribution, Ledger, ResolvedTarget, own_positions
 from transexplain.types.observer import Observer
@@ -46,6 +47,27 @@ def window_weights(encoded: Encoded, join: Join) -> Array:
     read = [window.places[own[window.places]] for window in encoded.windows]
     shares = np.array([(1.0 / readers[places]).sum() / max(1, len(places)) for places in read])
     return shares if join == "sum" else shares / shares.sum()
+
+
+class Part(NamedTuple):
+    """What one pass reads of an item: all of it, or one window."""
+
+    owner: int  #: number of the item
+    encoded: Encoded
+    weight: float  #: of its logits in the item's
+
+
+def parts_of(items: Sequence[Encoded], join: Join) -> list[Part]:
+    """All that is read of these items, in order."""
+    parts = []
+    for number, encoded in enumerate(items):
+        if not encoded.windows:
+            parts.append(Part(number, encoded, 1.0))
+            continue
+        weights = window_weights(encoded, join)
+        for window, weight in zip(encoded.windows, weights, strict=True):
+            parts.append(Part(number, window.encoded, float(weight)))
+    return parts
 
 
 def joined(
@@ -248,18 +270,14 @@ class _WindowGroup:
         budget: int,
     ) -> None:
         self.model, self.members, self.request, self.watch = model, members, request, watch
-        #: number of the member, and a window of it; in order
-        self.windows: list[tuple[int, Window]] = [
-            (number, window)
-            for number, member in enumerate(members)
-            for window in member.encoded.windows
-        ]
-        #: indices into `windows`
-        self.batches = batches_of(model, [window.encoded for _, window in self.windows], budget)
+        self.parts = parts_of(encoded_of(members), request.long_text_join)
+        #: indices into `parts` of each member, and of each batch
+        self.rows: list[list[int]] = [[] for _ in members]
+        for row, part in enumerate(self.parts):
+            self.rows[part.owner].append(row)
+        self.batches = batches_of(model, [part.encoded for part in self.parts], budget)
         #: (W,) of each member
-        self.weights = [
-            window_weights(member.encoded, request.long_text_join) for member in members
-        ]
+        self.weights = [np.array([self.parts[row].weight for row in rows]) for rows in self.rows]
 
     def explain(self) -> list[Explained]:
         """One result per member."""
@@ -271,10 +289,18 @@ class _WindowGroup:
             explained = self.request.run(self.model, self._batch(rows), resolve)
             logits.update(zip(rows, explained.logits, strict=True))
             attributions.update(zip(rows, explained.attributions, strict=True))
-        return [
-            self._finished(number, self._joined_logits(number, logits), attributions)
-            for number in range(len(self.members))
-        ]
+        ends = []
+        for number, whole in enumerate(self._joined_logits(logits)):
+            member = self.members[number]
+            join = partial(
+                joined,
+                member.encoded,
+                weights=self.weights[number],
+                join=self.request.long_text_join,
+            )
+            of_targets = zip(*(attributions[row] for row in self.rows[number]), strict=True)
+            ends.append(finished(self.request, member, whole, list(map(join, of_targets))))
+        return ends
 
     def _targets(self) -> Targets | None:
         """Targets of the joined logits; None where one batch holds every window.
@@ -285,50 +311,37 @@ class _WindowGroup:
             return None
         if not any(target.kind in ("predicted", "top") for target in self.request.targets):
             nothing = np.zeros(len(self.model.classes))
-            return self._resolved(dict.fromkeys(range(len(self.windows)), nothing))
+            return self._resolved(dict.fromkeys(range(len(self.parts)), nothing))
         logits: dict[int, Array] = {}
         for rows in self.batches:
-            logits.update(zip(rows, self._logits(self._batch(rows)), strict=True))
+            batch = self._batch(rows)
+            if facts_of(self.request.method.name).needs_rules:  # these cut a final softmax off
+                passed = self.request.run(self.model, batch, lambda seen: [[] for _ in seen]).logits
+            else:
+                passed = InputLayerForward.of(self.model, batch, None).logits
+            logits.update(zip(rows, passed, strict=True))
         return self._resolved(logits)
-
-    def _logits(self, batch: Batch) -> Array:
-        """(B, C) logits as the method sees them."""
-        if facts_of(self.request.method.name).needs_rules:  # these cut a final softmax off
-            return self.request.run(self.model, batch, lambda seen: [[] for _ in seen]).logits
-        return InputLayerForward.of(self.model, batch, None).logits
 
     def _resolve(
         self, rows: Sequence[int], targets: Targets | None, logits: NDArray[np.floating[Any]]
     ) -> Targets:
         """The targets of the windows `rows`: those of their items."""
         of = self._resolved(dict(zip(rows, logits, strict=True))) if targets is None else targets
-        return [of[self.windows[row][0]] for row in rows]
+        return [of[self.parts[row].owner] for row in rows]
 
     def _resolved(self, logits: dict[int, Array]) -> Targets:
-        joined = [self._joined_logits(number, logits) for number in range(len(self.members))]
-        return self.request.resolve(self.model, np.stack(joined), self.members)
+        return self.request.resolve(self.model, np.stack(self._joined_logits(logits)), self.members)
 
-    def _joined_logits(self, number: int, logits: dict[int, Array]) -> Array:
-        """(C,) sum of a member's logits, weighted."""
-        return self.weights[number] @ np.stack([logits[row] for row in self._rows(number)])
-
-    def _rows(self, number: int) -> list[int]:
-        return [row for row, (owner, _) in enumerate(self.windows) if owner == number]
+    def _joined_logits(self, logits: dict[int, Array]) -> list[Array]:
+        """(C,) of each member, the weighted sum of its windows' logits."""
+        return [
+            weights @ np.stack([logits[row] for row in rows])
+            for weights, rows in zip(self.weights, self.rows, strict=True)
+        ]
 
     def _batch(self, rows: Sequence[int]) -> Batch:
         if self.watch.should_stop():
             raise Stopped
-        owners = dict.fromkeys(self.windows[row][0] for row in rows)
+        owners = dict.fromkeys(self.parts[row].owner for row in rows)
         self.watch.batch_started([self.members[owner].encoded.item.id for owner in owners])
-        return self.model.collate([self.windows[row][1].encoded for row in rows])
-
-    def _finished(
-        self, number: int, logits: Array, found: dict[int, list[Attribution]]
-    ) -> Explained:
-        member = self.members[number]
-        of_targets = zip(*(found[row] for row in self._rows(number)), strict=True)
-        attributions = [
-            joined(member.encoded, parts, self.weights[number], self.request.long_text_join)
-            for parts in of_targets
-        ]
-        return finished(self.request, member, logits, attributions)
+        return self.model.collate([self.parts[row].encoded for row in rows])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -29,10 +29,6 @@ from transexplain.types.pairs import joined
 from transexplain.types.plans import GENERATED, AuditPlan, Shard
 from transexplain.types.scores import EvaluationPlan
 from transexplain.types.token_labels import ANSWER, TaggedSpan, explained_characters
-
-if TYPE_CHECKING:
-    from transexplain.models.loaded_model import LoadedModel
-
 
 #: targets that explain the answer that the model finds
 _FOUND = ("predicted", "class:")
@@ -175,8 +171,9 @@ def differences(
         reason = repeat.failure.message if repeat.failure else "nothing came back"
         yield f"cannot be explained again: {reason}"
         return
-    if said:
-        yield from _other_answer(outcome.texts, repeat.outcome.texts)
+    if said and outcome.texts != repeat.outcome.texts:
+        then, now = ("".join(end.texts[1:]) for end in (outcome, repeat.outcome))
+        yield f"answers {now!r:.80}, stored {then!r:.80}"
     scale = max(1.0, *map(abs, outcome.logits)) if outcome.logits else 1.0
     if len(outcome.logits) != len(repeat.outcome.logits):
         yield f"{len(repeat.outcome.logits)} logits, stored {len(outcome.logits)}"
@@ -201,12 +198,6 @@ def differences(
         else:
             yield from _far(kept[key], again[key], tolerance, largest)
     largest.ties += swapped
-
-
-def _other_answer(stored: tuple[str, ...], repeat: tuple[str, ...]) -> Iterator[str]:
-    if stored != repeat:
-        then, now = ("".join(texts[1:]) for texts in (stored, repeat))
-        yield f"answers {now!r:.80}, stored {then!r:.80}"
 
 
 def _tied(outcome: ItemOutcome, room: float, floors: Sequence[float] | None) -> bool:
@@ -327,7 +318,7 @@ def _items(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Item | 
 
 
 def _explained_again(
-    plan: AuditPlan, model: "LoadedModel", rows: Sequence[tuple[int, str]], request: VerifyRequest
+    plan: AuditPlan, model: LoadedModel, rows: Sequence[tuple[int, str]], request: VerifyRequest
 ) -> Iterator[Explained]:
     if request.batch_tokens is not None:
         plan = replace(plan, batch_tokens=request.batch_tokens, batch_fixed=True)
@@ -341,18 +332,13 @@ def _explained_again(
     assert plan.evaluation is not None
     bare = EvaluationPlan(methods=(), metrics=(), targets=plan.evaluation.targets)
     evaluation = Evaluation.from_plan(replace(plan, evaluation=bare))
-    for end in evaluate_items(model, _items(plan, rows), evaluation, observer=Silent()):
-        yield Explained(item=None, outcome=end.outcome, failure=end.failure)
+    yield from evaluate_items(model, _items(plan, rows), evaluation, observer=Silent())
 
 
 def _read_again(plan: AuditPlan, rows: Sequence[tuple[int, str]]) -> Iterator[Explained]:
     for row, _ in rows:
-        for item in read_attributions(plan, Shard(index=0, start=row, stop=row + 1)):
-            if isinstance(item, ItemFailure):
-                yield Explained(item=None, failure=item)
-            else:
-                _, outcome, attributions = item
-                yield Explained(item=None, outcome=outcome, attributions=attributions)
+        stored = read_attributions(plan, Shard(index=0, start=row, stop=row + 1))
+        yield from map(Explained.of, stored)
 
 
 def _compared(

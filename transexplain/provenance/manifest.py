@@ -248,16 +248,5 @@ def _device(db: Database, run_id: str) -> dict[str, Any] | None:
 def _shard(shard: RecordedShard, environment: list[dict[str, Any]]) -> dict[str, Any]:
     environment_of_shard = _surroundings(shard)
     place = None if environment_of_shard is None else environment.index(environment_of_shard)
-    return {
-        "index": shard.index,
-        "start": shard.start,
-        "stop": shard.stop,
-        "state": shard.state,
-        "attempt": shard.attempt,
-        "worker": shard.worker,
-        "seconds": shard.seconds,
-        "explained": shard.explained,
-        "failed": shard.failed,
-        "digest": shard.digest,
-        "computed": place,  # place in `computed`
-    }
+    row = {name: value for name, value in asdict(shard).items() if name != "environment"}
+    return {**row, "computed": place}  # place in `computed`

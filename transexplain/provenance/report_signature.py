@@ -7,7 +7,6 @@ private key in a PEM file; other tools for these formats can check it, too.
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -141,15 +140,6 @@ def signature_text(files: Sequence[AnyPath], run_id: str, signer: "CryptoSigner"
     return f"{json.dumps(envelope.to_dict(), indent=1)}\n".encode()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Statement:
-    """The signed statement."""
-
-    run: str
-    signed: str  #: when, by the clock of who signed
-    digests: dict[str, str]  #: name of a file -> sha256
-
-
 def signature_checks(path: Path, public_key: Path, run_id: str | None = None) -> Checks:
     """The signature, and then every file that it names, in its folder.
 
@@ -170,20 +160,18 @@ def signature_checks(path: Path, public_key: Path, run_id: str | None = None) ->
         yield _failed(f"{path} is no signature: {error}")
         return
     try:
-        statement = _verified(text, key, public_key)
+        run, signed, digests = _verified(text, key, public_key)
     except _InvalidError as error:
         yield _failed(f"{path}: {error}")
         return
-    good = (
-        f"of run {statement.run}, made with the key of {public_key} (id {key.keyid[:16]}), dated "
-        f"{statement.signed}"
-    )
+    good = f"of run {run}, made with the key of {public_key} (id {key.keyid[:16]}), dated {signed}"
     yield VerifiedLine(name="signature", status="PASS", text=good)
     if run_id is not None:
-        faults = [] if statement.run == run_id else [f"it is of run {statement.run}"]
+        faults = [] if run == run_id else [f"it is of run {run}"]
         yield judged("signed run", faults, run_id)
-    for name, digest in statement.digests.items():
-        yield _file_check(path.parent, name, digest)
+    for name, digest in digests.items():
+        faults = list(_faults(path.parent / name, digest))
+        yield judged(f"signed file {name}", faults, "as it was signed")
 
 
 class _InvalidError(ValueError):
@@ -194,7 +182,8 @@ def _failed(text: str) -> VerifiedLine:
     return VerifiedLine(name="signature", status="FAIL", text=text)
 
 
-def _verified(text: str, key: "SSlibKey", place: Path) -> _Statement:
+def _verified(text: str, key: "SSlibKey", place: Path) -> tuple[str, str, dict[str, str]]:
+    """The run, when it was signed, and the sha256 of each file; raises _InvalidError."""
     from securesystemslib.exceptions import VerificationError
 
     envelope = _envelope(text)
@@ -213,17 +202,14 @@ def _verified(text: str, key: "SSlibKey", place: Path) -> _Statement:
         document = read_json(envelope.payload.decode())
         kinds = (document["_type"], document["predicateType"])
         digests = {subject["name"]: subject["digest"]["sha256"] for subject in document["subject"]}
-        predicate = document["predicate"]
-        statement = _Statement(
-            run=str(predicate["run"]), signed=str(predicate["signed"]), digests=digests
-        )
+        run, signed = (str(document["predicate"][name]) for name in ("run", "signed"))
     except (ValueError, KeyError, TypeError) as error:
         raise _InvalidError("what was signed is no statement about a report") from error
     if kinds != (STATEMENT_TYPE, PREDICATE_TYPE) or not digests:
         raise _InvalidError("what was signed is no statement about a report")
     if odd := [name for name in digests if not _is_name(name)]:
         raise _InvalidError(f"it names {odd[0]!r}, which is no file beside it")
-    return statement
+    return run, signed, digests
 
 
 def _envelope(text: str) -> "Envelope":
@@ -242,10 +228,6 @@ def _envelope(text: str) -> "Envelope":
 
 def _is_name(name: Any) -> bool:
     return isinstance(name, str) and bool(name) and PurePath(name).name == name and name != ".."
-
-
-def _file_check(folder: Path, name: str, digest: str) -> VerifiedLine:
-    return judged(f"signed file {name}", list(_faults(folder / name, digest)), "as it was signed")
 
 
 def _faults(path: Path, digest: str) -> Iterator[str]:

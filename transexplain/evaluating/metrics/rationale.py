@@ -14,7 +14,7 @@ import numpy as np
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics.metric_table import Array, Case, Masks, Scored, unmeasured
-from transexplain.types.items import Attribution, Evidence, PatchGrid, Word
+from transexplain.types.items import Annotation, Attribution, Evidence, PatchGrid, Word
 from transexplain.types.tokens import Token
 
 
@@ -27,16 +27,17 @@ class MarkedRegion:
     inside: Masks  #: (M, N) which rectangles are marked
 
     @classmethod
-    def of(cls, evidence: Evidence) -> "MarkedRegion":
+    def of(cls, marks: Evidence | Annotation) -> "MarkedRegion":
         """The pixels of the mask, or the union of the boxes; without either nothing is marked."""
-        if evidence.mask is not None:
-            rows, cols = evidence.mask.shape
+        if marks.mask is not None:
+            rows, cols = marks.mask.shape
             return cls(
                 down=np.arange(rows + 1) / rows,
                 across=np.arange(cols + 1) / cols,
-                inside=evidence.mask,
+                inside=marks.mask,
             )
-        boxes = np.array(evidence.boxes, dtype=np.float64).reshape(-1, 4)
+        drawn = marks.boxes if isinstance(marks, Evidence) else marks.box or ()
+        boxes = np.array(drawn, dtype=np.float64).reshape(-1, 4)
         down = np.unique([0.0, 1.0, *boxes[:, [1, 3]].flat])
         across = np.unique([0.0, 1.0, *boxes[:, [0, 2]].flat])
         inside = np.zeros((len(down) - 1, len(across) - 1), dtype=bool)
