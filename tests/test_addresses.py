@@ -64,7 +64,7 @@ def shown_by_broker(url: str) -> str:
 
 def shown_by_webhook(url: str) -> str:
     with pytest.raises(TransExplainError) as refusal:
-        signed_post.post(url, b"{}", key=b"key", delivery="once")
+        signed_post.post(url, b"{}", delivery="once")
     return f"{signed_post.shown(url)} {refusal.value}"
 
 
@@ -194,7 +194,7 @@ def test_an_invalid_address_is_refused(check: Callable[[str], object], url: str)
             check_broker(Settings(broker_url=url))
     if check is signed_post.check:
         with pytest.raises(ConfigurationError):  # one that was stored
-            signed_post.post(url, b"{}", key=b"key", delivery="once")
+            signed_post.post(url, b"{}", delivery="once")
 
 
 @pytest.mark.parametrize(

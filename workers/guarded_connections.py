@@ -28,14 +28,7 @@ from redis.exceptions import ResponseError
 
 from transexplain.errors import ConfigurationError
 from workers import message_guard
-from workers.message_guard import (
-    Refusal,
-    frame_of,
-    read_control,
-    read_control_frame,
-    read_message,
-    shown,
-)
+from workers.message_guard import Refusal, frame_of, read_frame, read_message, shown
 
 log = logging.getLogger(__name__)
 
@@ -124,8 +117,7 @@ class _RedisClient(_Mending, redis.PrefixedStrictRedis):  # type: ignore[misc]  
             return answer
         key, frame = answer
         queue, _, priority = key.decode().partition(redis.Channel.sep)
-        is_control = message_guard.is_control(queue)
-        read = read_control_frame(queue, frame) if is_control else message_guard.read_frame(frame)
+        read = read_frame(queue, frame)
         if isinstance(read, Refusal):
             self.on_refused(read)  # this answer removed it from the queue
             return None
@@ -183,7 +175,7 @@ class RedisChannel(redis.Channel):  # type: ignore[misc]
             return payload
         channel = bytes_to_str(payload["channel"])
         exchange = channel.rpartition("/")[0] or channel
-        read = read_control_frame(exchange, payload["data"])
+        read = read_frame(exchange, payload["data"])
         if isinstance(read, Refusal):
             self.on_refused(read)
             return {**payload, "data": b""}
@@ -217,17 +209,16 @@ class AmqpChannel(pyamqp.Channel):  # type: ignore[misc]
         return super().basic_consume(queue, *args, callback=deliver, **kwargs)
 
     def _deliver(self, callback: Callable[[Any], None], queue: str, message: Any) -> None:
-        sent, is_control = message.properties, message_guard.is_control(queue)
-        check = partial(read_control, queue) if is_control else read_message
-        read = check(
-            message.body or b"",
+        sent = message.properties
+        read = read_message(
+            *(queue, message.body or b""),
             content_type=sent.get("content_type"),
             content_encoding=sent.get("content_encoding"),
             headers=sent.get("application_headers"),
         )
         if isinstance(read, Refusal):
             self.connection.on_refused(read)
-            if not is_control:  # who sends a command wants no acknowledgement
+            if not message_guard.is_control(queue):  # who sends a command wants no acknowledgement
                 self.basic_ack(message.delivery_tag)
             return
         message.body = read.body

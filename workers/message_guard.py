@@ -51,45 +51,23 @@ _NO_LIMITS = (None, [None, None])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShardMessage:
-    """The content of a message: this shard of this run may be worked on."""
-
-    run_id: str
-    shard_index: int
-    task_id: str  #: of the message, for Celery and its logs
-
-    @property
-    def body(self) -> bytes:
-        """The body of a message that says this and nothing else."""
-        return msgspec.json.encode(((self.run_id, self.shard_index), {}, {}))
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        """The headers of such a message."""
-        return {
-            "task": TASK,
-            "id": self.task_id,
-            "argsrepr": repr((self.run_id, self.shard_index)),  # for Celery's log lines
-            "kwargsrepr": "{}",
-        }
-
-    @property
-    def properties(self) -> dict[str, Any]:
-        """What else Celery needs."""
-        return {"correlation_id": self.task_id}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ControlMessage:
-    """A command, a reply or an event, as it may be handed on."""
+class Accepted:
+    """A message as it may be handed on, written again from what was read."""
 
     body: bytes
     headers: dict[str, Any]
 
     @property
     def properties(self) -> dict[str, Any]:
-        """Celery needs none."""
-        return {}
+        """What else Celery needs of a task."""
+        return {"correlation_id": self.headers["id"]} if "id" in self.headers else {}
+
+
+def shard_message(run_id: str, shard_index: int, task_id: str) -> Accepted:
+    """The message that says: this shard of this run may be worked on, and nothing else."""
+    ids = run_id, shard_index
+    headers = {"task": TASK, "id": task_id, "argsrepr": repr(ids), "kwargsrepr": "{}"}
+    return Accepted(body=msgspec.json.encode((ids, {}, {})), headers=headers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,14 +81,8 @@ class Refusal:
         return f"{self.reason}: {self.detail}"
 
 
-def read_frame(frame: bytes) -> ShardMessage | Refusal:
+def read_frame(queue: str, frame: bytes) -> Accepted | Refusal:
     """The message in one entry of a Redis queue, or why it is refused; raises nothing."""
-    opened = _opened(frame)
-    return opened if isinstance(opened, Refusal) else read_message(**opened)
-
-
-def _opened(frame: bytes) -> dict[str, Any] | Refusal:
-    """The arguments of `read_message` and `read_control` in an entry of a Redis queue."""
     if len(frame) > LIMIT:
         return too_large(frame, len(frame))
     try:
@@ -118,15 +90,15 @@ def _opened(frame: bytes) -> dict[str, Any] | Refusal:
         body = base64.b64decode(envelope.body, validate=True)
     except UNREADABLE as error:
         return Refusal(reason="envelope", detail=f"{_line(error)}; it begins {shown(frame)}")
-    return {
-        "body": body,
-        "content_type": envelope.content_type,
-        "content_encoding": envelope.content_encoding,
-        "headers": envelope.headers,
-    }
+    return read_message(
+        *(queue, body),
+        content_type=envelope.content_type,
+        content_encoding=envelope.content_encoding,
+        headers=envelope.headers,
+    )
 
 
-def read_kept(delivery: bytes) -> ShardMessage | Refusal:
+def read_kept(delivery: bytes) -> Accepted | Refusal:
     """The message in a delivery that kombu keeps in Redis until it is acknowledged."""
     if len(delivery) > LIMIT:
         return too_large(delivery, len(delivery))
@@ -135,20 +107,32 @@ def read_kept(delivery: bytes) -> ShardMessage | Refusal:
     except UNREADABLE as error:
         detail = f"{_line(error)}; a delivery that begins {shown(delivery)}"
         return Refusal(reason="envelope", detail=detail)
-    return read_frame(bytes(frame))
+    return read_frame("", bytes(frame))
 
 
 def read_message(
-    body: bytes, *, content_type: object, content_encoding: object, headers: object
-) -> ShardMessage | Refusal:
+    queue: str, body: bytes, *, content_type: object, content_encoding: object, headers: object
+) -> Accepted | Refusal:
     """The message with this body, these properties and these headers; raises nothing.
 
-    The other arguments are what the sender wrote, of whatever type, or None.
+    `queue` is its name or that of an exchange: it says which kind of message may lie there. The
+    other arguments are what the sender wrote, of whatever type, or None.
     """
-    against = _against(body, content_type, content_encoding, headers)
-    if against is not None:
-        return against
-    assert isinstance(headers, Mapping)
+    if len(body) > LIMIT:
+        return too_large(body, len(body))
+    if not isinstance(headers, Mapping):
+        return Refusal(reason="envelope", detail="it has no table of headers")
+    if (codec := headers.get("compression")) is not None:
+        return Refusal(reason="compressed", detail=f"by {shown(codec)}; ours never are")
+    if (content_type, content_encoding) != (JSON, UTF_8):
+        detail = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
+        return Refusal(reason="content-type", detail=detail)
+    if is_control(queue):
+        return _read_control(queue, body, headers)
+    return _read_shard(body, headers)
+
+
+def _read_shard(body: bytes, headers: Mapping[Any, Any]) -> Accepted | Refusal:
     task_id = headers.get("id")
     if headers.get("task") != TASK:
         return Refusal(reason="task", detail=f"{shown(headers.get('task'))} is not {TASK}")
@@ -162,23 +146,7 @@ def read_message(
     return _read_body(body, task_id)
 
 
-def _against(
-    body: bytes, content_type: object, content_encoding: object, headers: object
-) -> Refusal | None:
-    """The reason to refuse a message, of any kind, before its body is decoded."""
-    if len(body) > LIMIT:
-        return too_large(body, len(body))
-    if not isinstance(headers, Mapping):
-        return Refusal(reason="envelope", detail="it has no table of headers")
-    if (codec := headers.get("compression")) is not None:
-        return Refusal(reason="compressed", detail=f"by {shown(codec)}; ours never are")
-    if (content_type, content_encoding) != (JSON, UTF_8):
-        detail = f"{shown(content_type)} in {shown(content_encoding)}, not {JSON} in {UTF_8}"
-        return Refusal(reason="content-type", detail=detail)
-    return None
-
-
-def frame_of(message: ShardMessage | ControlMessage, queue: str, priority: int = 0) -> bytes:
+def frame_of(message: Accepted, queue: str, priority: int = 0) -> bytes:
     """A message as an entry of this Redis queue, to which it would be restored."""
     properties = {
         **message.properties,
@@ -219,7 +187,7 @@ _ShardIndex = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]  # the database's INT
 _Body = tuple[tuple[_RunId, _ShardIndex], dict[str, Any], dict[str, Any]]
 
 
-def _read_body(body: bytes, task_id: str) -> ShardMessage | Refusal:
+def _read_body(body: bytes, task_id: str) -> Accepted | Refusal:
     try:
         content = msgspec.json.decode(body)
     except UNREADABLE as error:
@@ -232,7 +200,7 @@ def _read_body(body: bytes, task_id: str) -> ShardMessage | Refusal:
         return Refusal(reason="arguments", detail=f"named ones in {shown(body)}")
     if requested := [name for name, value in embedded.items() if value]:
         return _options(requested)
-    return ShardMessage(run_id=run_id, shard_index=shard_index, task_id=task_id)
+    return shard_message(run_id, shard_index, task_id)
 
 
 def too_large(content: bytes, size: int) -> Refusal:
@@ -357,15 +325,8 @@ def is_control(name: str) -> bool:
     return name.endswith(_MAILBOX) or EVENTS in name
 
 
-def read_control(
-    name: str, body: bytes, *, content_type: object, content_encoding: object, headers: object
-) -> ControlMessage | Refusal:
-    """The message in the queue or exchange of this name, or why it is refused; raises nothing."""
-    against = _against(body, content_type, content_encoding, headers)
-    if against is not None:
-        return against
-    assert isinstance(headers, Mapping)
-    is_command = name.endswith(_MAILBOX) and ".reply." not in name
+def _read_control(queue: str, body: bytes, headers: Mapping[Any, Any]) -> Accepted | Refusal:
+    is_command = queue.endswith(_MAILBOX) and ".reply." not in queue
     try:
         content: Any = msgspec.json.decode(body, type=_Command if is_command else _Content)
     except UNREADABLE as error:
@@ -379,10 +340,4 @@ def read_control(
     kept = {
         key: value for key, kind in _HEADERS.items() if isinstance(value := headers.get(key), kind)
     }
-    return ControlMessage(body=msgspec.json.encode(content), headers=kept)
-
-
-def read_control_frame(name: str, frame: bytes) -> ControlMessage | Refusal:
-    """The same of an entry in Redis."""
-    opened = _opened(frame)
-    return opened if isinstance(opened, Refusal) else read_control(name, **opened)
+    return Accepted(body=msgspec.json.encode(content), headers=kept)

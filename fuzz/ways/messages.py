@@ -10,7 +10,7 @@ import re
 from fuzz.guard import promise
 from transexplain.errors import TransExplainError
 from workers import message_guard
-from workers.message_guard import Refusal, ShardMessage
+from workers.message_guard import Accepted, Refusal
 
 _LINE = 1_500  #: characters of a refusal: two pieces of 60, each escaped
 
@@ -31,15 +31,15 @@ def target(data: bytes) -> None:
     _check(result)
 
 
-def _read(kind: bytes, rest: bytes) -> ShardMessage | Refusal:
+def _read(kind: bytes, rest: bytes) -> Accepted | Refusal:
     if kind == b"frame":
-        return message_guard.read_frame(rest)
+        return message_guard.read_frame("q", rest)
     if kind == b"kept":
         return message_guard.read_kept(rest)
     if kind == b"body":
         headers: object = {"id": "a-1", "task": message_guard.TASK}
         return message_guard.read_message(
-            rest, content_type="application/json", content_encoding="utf-8", headers=headers
+            "q", rest, content_type="application/json", content_encoding="utf-8", headers=headers
         )
     head, _, body = rest.partition(b"\n")
     try:
@@ -48,6 +48,7 @@ def _read(kind: bytes, rest: bytes) -> ShardMessage | Refusal:
         parts = None
     parts = parts if isinstance(parts, dict) else {}
     return message_guard.read_message(
+        "q",
         body,
         content_type=parts.get("type"),
         content_encoding=parts.get("encoding"),
@@ -55,11 +56,13 @@ def _read(kind: bytes, rest: bytes) -> ShardMessage | Refusal:
     )
 
 
-def _check(hint: ShardMessage) -> None:
-    promise(re.fullmatch(r"[0-9A-Za-z_.-]{1,100}", hint.run_id), f"the run is {hint.run_id!r}")
-    promise(type(hint.shard_index) is int, "the shard is no number")
-    promise(0 <= hint.shard_index < 2**31, "the shard is no index of a table")
+def _check(hint: Accepted) -> None:
+    (run_id, shard_index), _, _ = json.loads(hint.body)
+    promise(re.fullmatch(r"[0-9A-Za-z_.-]{1,100}", run_id), f"the run is {run_id!r}")
+    promise(type(shard_index) is int, "the shard is no number")
+    promise(0 <= shard_index < 2**31, "the shard is no index of a table")
     again = message_guard.read_message(
+        "q",
         hint.body,
         content_type="application/json",
         content_encoding="utf-8",
@@ -67,5 +70,6 @@ def _check(hint: ShardMessage) -> None:
     )
     promise(again == hint, "written again it is another")
     promise(
-        message_guard.read_frame(message_guard.frame_of(hint, "q")) == hint, "its frame is another"
+        message_guard.read_frame("q", message_guard.frame_of(hint, "q")) == hint,
+        "its frame is another",
     )

@@ -24,7 +24,7 @@ DeviceOption = Annotated[
 
 
 def fleet_group() -> typer.Typer:
-    """The verb `fleet` with its own verbs."""
+    """How many shards need a worker, and how many workers finish by a time."""
     group = typer.Typer(name="fleet", no_args_is_help=True, add_completion=False)
     for verb in (waiting, size):
         group.command()(verb)

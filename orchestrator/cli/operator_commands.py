@@ -133,7 +133,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")]
 
 
 def database_group() -> typer.Typer:
-    """The verb `db` with its own verbs."""
+    """The store: its tables, partitions, old runs, backups and readers."""
     group = typer.Typer(name="db", no_args_is_help=True, add_completion=False)
     for verb in (upgrade, check, maintain, prune, delete_run, vacuum, backup, results, grant_read):
         group.command()(verb)

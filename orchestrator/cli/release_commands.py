@@ -12,7 +12,6 @@ import typer
 
 from orchestrator.cli import options as opt
 from transexplain.errors import ConfigurationError
-from transexplain.files.paths import write_whole
 from transexplain.reports.exports import EXPORTS
 
 if TYPE_CHECKING:
@@ -37,13 +36,14 @@ def gate(
 ) -> None:
     """Check a run against a policy: a line for every rule, exit code 1 where one is broken."""
     from orchestrator.gate.policy import load_policy
-    from orchestrator.gate.policy_verdict import judge, write_junit
+    from orchestrator.gate.policy_verdict import judge, junit_xml
+    from transexplain.reports.exports.export_run import write_text
 
     request = load_policy(policy)
     with opt.open_store(opt.settings_with(db)) as store:
         verdict = judge(store, run_id, request)
     if junit is not None:
-        write_junit(verdict, junit)
+        write_text(junit, junit_xml(verdict))
     if json_:
         typer.echo(json.dumps(asdict(verdict), indent=2))
     else:
@@ -139,6 +139,7 @@ def manifest(
 ) -> None:
     """Print what a run was made from and how it went, as canonical JSON."""
     from transexplain.provenance.manifest import manifest_of
+    from transexplain.reports.exports.export_run import write_text
     from transexplain.store import runs
 
     with opt.open_store(opt.settings_with(db)) as store:
@@ -146,10 +147,7 @@ def manifest(
     if output is None:
         typer.echo(manifest.text, nl=False)
         return
-    try:
-        write_whole(output, manifest.text)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {output}: {error.strerror}") from error
+    write_text(output, manifest.text.decode())
     typer.echo(f"inputs {manifest.name}\nmanifest {manifest.sha256}")
 
 

@@ -132,7 +132,7 @@ EVERY = 30.0
 
 
 def schedule_group() -> typer.Typer:
-    """The verb `schedule` with its own verbs."""
+    """Audits that repeat on a schedule."""
     group = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False)
     for verb in (add, show, receivers, pause, resume, remove, run_now, tick):
         group.command()(verb)

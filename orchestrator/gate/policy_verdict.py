@@ -15,16 +15,10 @@ from transexplain.analysis.groups.measures import Measure, MeasureName
 from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.verdict_sentences import WORDS, in_stratum, signed
 from transexplain.errors import ConfigurationError
-from transexplain.files.paths import AnyPath
-from transexplain.reports.exports.export_run import write_text
 from transexplain.reports.exports.run_facts import compared
 from transexplain.reports.phrasing import counted, named, xml_text
 from transexplain.reports.report_records import Summary
-from transexplain.reports.run_metrics import (
-    largest_difference,
-    only_scores,
-    unjudged,
-)
+from transexplain.reports.run_metrics import largest_difference, only_scores, unjudged
 from transexplain.reports.runs_compared import DriftSummary, compare_runs
 from transexplain.reports.sections.group_answers import MENTION, OUTCOME
 from transexplain.reports.sections.item_fates import damage
@@ -40,28 +34,26 @@ State = Literal["pass", "fail", "open"]
 
 @dataclass(frozen=True, slots=True)
 class MeasureRule:
-    """The measures that a rule limits, and how their numbers are written."""
+    """The measures that a rule limits, and the unit in which their numbers are written."""
 
     names: tuple[MeasureName, ...]
     of: Literal["swaps", "rates"]
-    unit: str
-    scale: float = 1.0
-    digits: int = 2
+    unit: Literal["points", "logit", ""]
+
+    @property
+    def scale(self) -> float:
+        """The factor from a measure to the number that is written."""
+        return 100.0 if self.unit == "points" else 1.0
 
 
-_POINTS = "points"
 #: rule of a policy -> the measures that it limits
 MEASURE_RULES: Mapping[str, MeasureRule] = {
     "max_rate_difference": MeasureRule(
-        ("rate", "true positive rate", "false positive rate", "precision"),
-        "rates",
-        _POINTS,
-        100.0,
-        1,
+        ("rate", "true positive rate", "false positive rate", "precision"), "rates", "points"
     ),
     "min_impact_ratio": MeasureRule(("impact ratio",), "rates", ""),
-    "max_swap_changed": MeasureRule(("changed",), "swaps", _POINTS, 100.0, 1),
-    "max_swap_probability": MeasureRule(("probability",), "swaps", _POINTS, 100.0, 1),
+    "max_swap_changed": MeasureRule(("changed",), "swaps", "points"),
+    "max_swap_probability": MeasureRule(("probability",), "swaps", "points"),
     "max_swap_logit": MeasureRule(("logit",), "swaps", "logit"),
 }
 
@@ -118,7 +110,7 @@ class Limited:
             shown = rule.scale * value
             if measure.name == "impact ratio":
                 return "no limit" if math.isinf(shown) else f"{shown:.2f}"
-            return signed(shown, rule.digits)
+            return signed(shown, 1 if rule.unit == "points" else 2)
 
         what = "predictions changed" if measure.name == "changed" else measure.name
         deed = f"by {WORDS[row.kind].deed}, " if isinstance(row, Counterfactual) else ""
@@ -168,24 +160,20 @@ class PolicyCheck:
     open: bool = False  #: the limit lies within the interval; `on_open` decides
 
 
-def at_most(rule: str, measured: float, limit: float, what: str) -> PolicyCheck:
-    """A rule that a number is not to exceed."""
-    kept = measured <= limit + _ROUNDING
-    text = f"{_number(measured)} {what}, at most {_number(limit)} allowed"
-    return PolicyCheck(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
-
-
-def at_least(rule: str, measured: float, limit: float, what: str) -> PolicyCheck:
-    """A rule that a number is to reach."""
-    kept = measured >= limit - _ROUNDING
-    text = f"{_number(measured)} {what}, at least {_number(limit)} wanted"
-    return PolicyCheck(rule=rule, passed=kept, measured=measured, threshold=limit, text=text)
+def within(rule: str, measured: float, limit: float, what: str) -> PolicyCheck:
+    """A limit of a number: the least where the rule's name begins with `min`, else the most."""
+    number = _number(measured)
+    if rule.rpartition(".")[2].startswith("min"):
+        kept, text = measured >= limit - _ROUNDING, f"at least {_number(limit)} wanted"
+    else:
+        kept, text = measured <= limit + _ROUNDING, f"at most {_number(limit)} allowed"
+    return settled(rule, "pass" if kept else "fail", measured, limit, f"{number} {what}, {text}")
 
 
 def settled(
-    rule: str, state: State, measured: float, limit: float, text: str, *, opened: bool
+    rule: str, state: State, measured: float, limit: float, text: str, *, opened: bool = True
 ) -> PolicyCheck:
-    """A rule whose state the intervals decide; `opened`: whether an open one passes."""
+    """A rule whose state is known; `opened`: whether an open one passes."""
     return PolicyCheck(
         rule=rule,
         passed=opened if state == "open" else state == "pass",
@@ -199,13 +187,8 @@ def settled(
 def none_of(rule: str, names: Sequence[str], what: str) -> PolicyCheck:
     """A rule that holds where there is nothing to name."""
     text = f"{len(names)} {what}, none allowed"
-    return PolicyCheck(
-        rule=rule,
-        passed=not names,
-        measured=float(len(names)),
-        threshold=0.0,
-        text=f"{text}: {named(names)}" if names else text,
-    )
+    shown = f": {named(names)}" if names else ""
+    return settled(rule, "fail" if names else "pass", float(len(names)), 0.0, text + shown)
 
 
 def not_measured(rule: str, why: str, threshold: float | None = None) -> PolicyCheck:
@@ -257,7 +240,7 @@ def _failed(summary: Summary, limit: float) -> PolicyCheck:
     missing = counts.total - counts.done
     share = missing / counts.total if counts.total else 0.0
     what = f"of the items have no explanation ({missing:,} of {counts.total:,})"
-    return at_most("max_failed", share, limit, what)
+    return within("max_failed", share, limit, what)
 
 
 def _truncated(summary: Summary, limit: float) -> PolicyCheck:
@@ -265,28 +248,23 @@ def _truncated(summary: Summary, limit: float) -> PolicyCheck:
     if not counts.done:
         return not_measured("max_truncated", "no item was explained", limit)
     what = f"of the items were cut ({counts.truncated:,} of {counts.done:,})"
-    return at_most("max_truncated", counts.truncated / counts.done, limit, what)
+    return within("max_truncated", counts.truncated / counts.done, limit, what)
 
 
 def _gaps(summary: Summary, limit: float) -> PolicyCheck:
     rule, conservation = "max_gap_above", summary.conservation
-    if conservation is None and summary.audited.task == "imported":
-        return not_measured(rule, _IMPORTED, limit)
+    audited = summary.audited
     if conservation is None:
-        return not_measured(
-            rule,
-            f"{summary.audited.method} keeps no ledger; audit with a method that conserves (lrp)",
-            limit,
-        )
+        why = f"{audited.method} keeps no ledger; audit with a method that conserves (lrp)"
+        return not_measured(rule, _IMPORTED if audited.task == "imported" else why, limit)
     if conservation.tolerance is None:
-        return not_measured(
-            rule, f"there is no tolerance for {summary.audited.dtype}; run in float32", limit
-        )
+        why = f"there is no tolerance for {audited.dtype}; run in float32"
+        return not_measured(rule, why, limit)
     what = (
         f"of {conservation.attributions:,} explanations miss the tolerance "
         f"{conservation.tolerance:g} (worst gap {conservation.worst:.1e})"
     )
-    return at_most(rule, conservation.above, limit, what)
+    return within(rule, conservation.above, limit, what)
 
 
 def _accuracy(summary: Summary, limit: float) -> PolicyCheck:
@@ -295,7 +273,7 @@ def _accuracy(summary: Summary, limit: float) -> PolicyCheck:
         why = "no item has a label of a class; name `data.label` and map `labels`"
         return not_measured("min_accuracy", why, limit)
     what = f"of the labelled items are right ({counts.correct:,} of {counts.labelled:,})"
-    return at_least("min_accuracy", counts.accuracy, limit, what)
+    return within("min_accuracy", counts.accuracy, limit, what)
 
 
 def _sensitivity(summary: Summary, limit: float) -> PolicyCheck:
@@ -304,7 +282,7 @@ def _sensitivity(summary: Summary, limit: float) -> PolicyCheck:
         why = "the run has no sample of it; audit a model of two or more classes with this version"
         why = _IMPORTED if summary.audited.task == "imported" else why
         return not_measured(rule, why, limit)
-    return at_least(
+    return within(
         rule, sensitivity.mean, limit, f"class sensitivity on {sensitivity.items:,} items"
     )
 
@@ -315,7 +293,7 @@ def _difference(summary: Summary, limit: float) -> PolicyCheck:
         return not_measured(rule, _why_no_groups(summary), limit)
     size = abs(worst.difference or 0.0)
     unit = summary.audited.unit
-    return at_most(rule, size, limit, f"{unit}, the largest difference: {_row(worst)}")
+    return within(rule, size, limit, f"{unit}, the largest difference: {_row(worst)}")
 
 
 def _measured(
@@ -359,7 +337,7 @@ def _category(summary: Summary, limit: float) -> PolicyCheck:
     worst = min(known, default=(1.0, ""))
     if missing and worst[0] >= limit - _ROUNDING:
         return not_measured(rule, "; ".join(missing), limit)
-    return at_least(rule, worst[0], limit, f"the lowest impact ratio of a category: {worst[1]}")
+    return within(rule, worst[0], limit, f"the lowest impact ratio of a category: {worst[1]}")
 
 
 def _verdicts(summary: Summary, rule: VerdictRule, *, opened: bool) -> PolicyCheck:
@@ -419,21 +397,15 @@ def _relevance(summary: Summary, rule: RelevanceRule) -> PolicyCheck:
     flagged = [row for row in scope if row.verdict in rule.forbid]
     if not flagged and all(row.verdict == "suppressed" for row in scope):
         return not_measured("relevance", _why_no_groups(summary))
-    text = (
-        f"{len(flagged)} of {len(scope)} comparisons are {' or '.join(rule.forbid)}, none allowed"
-    )
-    if flagged:
-        text += f": {named([f'{_row(row)} {row.verdict}' for row in flagged])}"
-    return PolicyCheck(
-        rule="relevance", passed=not flagged, measured=float(len(flagged)), threshold=0.0, text=text
+    names = [f"{_row(row)} {row.verdict}" for row in flagged]
+    return none_of(
+        "relevance", names, f"of {len(scope)} comparisons are {' or '.join(rule.forbid)}"
     )
 
 
 def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> PolicyCheck:
     faithfulness = summary.faithfulness
-    rows = (
-        [] if faithfulness is None else [row for row in faithfulness.rows if row.beats is not None]
-    )
+    rows = [row for row in (faithfulness.rows if faithfulness else ()) if row.beats is not None]
     names = [row.metric for row in rows]
     missing = list(_unknown_names("metric", rule.metrics, names))
     if missing or not rows:
@@ -446,13 +418,8 @@ def _faithfulness(summary: Summary, rule: FaithfulnessRule) -> PolicyCheck:
     text = f"beats random beyond chance on {len(scope) - len(lost)} of {len(scope)} measures"
     if lost:
         text += f", all wanted; not on {named([f'{row.title} ({row.target})' for row in lost])}"
-    return PolicyCheck(
-        rule="faithfulness",
-        passed=not lost,
-        measured=float(len(scope) - len(lost)),
-        threshold=float(len(scope)),
-        text=text,
-    )
+    kept = float(len(scope) - len(lost))
+    return settled("faithfulness", "fail" if lost else "pass", kept, float(len(scope)), text)
 
 
 _LIMITS: dict[str, Callable[[Summary, float], PolicyCheck]] = {
@@ -513,7 +480,7 @@ def drift_checks(
         what = f"of {predictions.common:,} common items are predicted differently {other}"
         share = predictions.changed / predictions.common
         limit = rule.max_changed_predictions
-        yield at_most("drift.max_changed_predictions", share, limit, what)
+        yield within("drift.max_changed_predictions", share, limit, what)
     if rule.max_rate_change is not None:
         yield _rates(drift, rule.max_rate_change, opened=opened)
     if rule.max_accuracy_drop is not None:
@@ -543,7 +510,7 @@ def _drift_accuracy(drift: DriftSummary, limit: float) -> PolicyCheck:
         return not_measured(rule, "no common item has a label in both runs", limit)
     lost = (seen.right_before - seen.right_after) / seen.labelled
     what = f"of accuracy lost on {seen.labelled:,} common labelled items"
-    return at_most(rule, max(0.0, lost), limit, what)
+    return within(rule, max(0.0, lost), limit, what)
 
 
 def _agreement(drift: DriftSummary, limit: float) -> PolicyCheck:
@@ -555,7 +522,7 @@ def _agreement(drift: DriftSummary, limit: float) -> PolicyCheck:
         return not_measured(rule, "no explanations have positions enough in common", limit)
     worst, place = min(known, key=lambda entry: entry[0])
     what = f"mean rank agreement, the least: {place.class_name} ({place.target})"
-    return at_least(rule, worst, limit, what)
+    return within(rule, worst, limit, what)
 
 
 def _groups(drift: DriftSummary, limit: float) -> PolicyCheck:
@@ -566,7 +533,7 @@ def _groups(drift: DriftSummary, limit: float) -> PolicyCheck:
         return not_measured(rule, "no group has five entities that both runs mention", limit)
     worst = max(known, key=lambda shift: abs(shift.change))
     what = f"{drift.unit}, the largest change: {worst.group} for {worst.class_name}"
-    return at_most(rule, abs(worst.change), limit, what)
+    return within(rule, abs(worst.change), limit, what)
 
 
 def _rates(drift: DriftSummary, limit: float, *, opened: bool) -> PolicyCheck:
@@ -631,11 +598,11 @@ def junit_xml(verdict: GateVerdict) -> str:
     tests = str(len(verdict.checks))
     counts = {"tests": tests, "failures": broken, "errors": "0", "skipped": skipped}
     top = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(top, "testsuite", {"name": _suite(verdict), **counts})
+    name = xml_text(f"transexplain gate: {verdict.name}")
+    suite = ElementTree.SubElement(top, "testsuite", {"name": name, **counts})
     properties = ElementTree.SubElement(suite, "properties")
     ElementTree.SubElement(properties, "property", {"name": "run_id", "value": verdict.run_id})
     for check in verdict.checks:
-        name = _suite(verdict)
         about = {"classname": name, "name": xml_text(check.rule), "time": "0"}
         case = ElementTree.SubElement(suite, "testcase", about)
         text = xml_text(check.text)
@@ -649,12 +616,3 @@ def junit_xml(verdict: GateVerdict) -> str:
     ElementTree.indent(top)
     body = ElementTree.tostring(top, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
-
-
-def write_junit(verdict: GateVerdict, path: AnyPath) -> None:
-    """Write `junit_xml`; raises ConfigurationError where `path` cannot be written."""
-    write_text(path, junit_xml(verdict))
-
-
-def _suite(verdict: GateVerdict) -> str:
-    return xml_text(f"transexplain gate: {verdict.name}")

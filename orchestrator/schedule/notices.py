@@ -13,6 +13,7 @@ from email.headerregistry import Address as Mailbox
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime
+from functools import partial
 from html import escape
 from ipaddress import ip_address
 from typing import Any
@@ -168,7 +169,7 @@ def teams_body(notice: Notice) -> bytes:
 
 
 def encoded(body: Body) -> bytes:
-    """The JSON of a body."""
+    """Return the JSON of a body."""
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
 
 
@@ -220,7 +221,7 @@ def _teams(notice: Notice) -> Body:
         body += [_runs(f"\N{BULLET} {name}", spacing="None") for name in names]
     if notice.counts:
         body.append(_runs(notice.counts))
-    body.append(_runs(notice.source, subtle=True))
+    body.append(_runs(notice.source, isSubtle=True))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -237,14 +238,9 @@ def _teams(notice: Notice) -> Body:
     return {"type": "message", "attachments": [attachment]}
 
 
-def _runs(text: str, *, spacing: str | None = None, subtle: bool = False, **style: str) -> Body:
-    run: dict[str, Any] = {"type": "TextRun", "text": text, **style}
-    if subtle:
-        run["isSubtle"] = True
-    block: dict[str, Any] = {"type": "RichTextBlock", "inlines": [run]}
-    if spacing:
-        block["spacing"] = spacing
-    return block
+def _runs(text: str, *, spacing: str = "Default", **style: Any) -> Body:
+    run = {"type": "TextRun", "text": text, **style}
+    return {"type": "RichTextBlock", "inlines": [run], "spacing": spacing}
 
 
 URL, FROM = "TRANSEXPLAIN_SMTP_URL", "TRANSEXPLAIN_SMTP_FROM"
@@ -272,7 +268,6 @@ class MailServer:
     user: str | None
     password: str = field(repr=False)
     url: str = field(repr=False)
-    ca: str | None
 
     @property
     def shown(self) -> str:
@@ -326,7 +321,6 @@ def read_server(url: str) -> MailServer:
         user=user or None,
         password=password,
         url=url,
-        ca=os.environ.get(CA) or None,
     )
 
 
@@ -357,21 +351,21 @@ def message_of(notice: Notice, *, to: str, sent_from: str, identity: str) -> Ema
     message["Message-ID"] = f"<{identity}@{sent_from.partition('@')[2]}>"
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(lines_of(short))
-    parts = [f"<h1>{escape(short.title)}</h1>"]
-    parts += [f"<p>{escape(sentence)}</p>" for sentence in short.sentences]
-    for heading, names in short.lists:
+    message.add_alternative(_html(short), subtype="html")
+    return message
+
+
+def _html(notice: Notice) -> str:
+    parts = [f"<h1>{escape(notice.title)}</h1>"]
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in notice.sentences]
+    for heading, names in notice.lists:
         points = "".join(f"<li>{escape(name)}</li>" for name in names)
         parts.append(f"<h2>{escape(heading)}</h2><ul>{points}</ul>")
-    parts.append(f"<p>{escape(short.counts)}</p>")
-    if short.link:
-        parts.append(f'<p><a href="{escape(short.link)}">Open the run</a></p>')
-    parts.append(f"<p><small>{escape(short.source)}</small></p>")
-    body = "\n".join(parts)
-    message.add_alternative(
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><body>\n{body}\n</body></html>\n',
-        subtype="html",
-    )
-    return message
+    parts.append(f"<p>{escape(notice.counts)}</p>")
+    if notice.link:
+        parts.append(f'<p><a href="{escape(notice.link)}">Open the run</a></p>')
+    parts.append(f"<p><small>{escape(notice.source)}</small></p>")
+    return "\n".join(['<!doctype html><html lang="en"><meta charset="utf-8"><body>', *parts])
 
 
 def send(to: str, notice: Notice, identity: str) -> str:
@@ -385,18 +379,11 @@ def send(to: str, notice: Notice, identity: str) -> str:
     message = message_of(notice, to=to, sent_from=sent_from, identity=identity)
     try:
         _hand_in(server, message, sent_from, to)
-    except smtplib.SMTPAuthenticationError as error:
-        said = _said(server, error.smtp_code, error.smtp_error)
-        raise WebhookError(
-            f"{server.shown} refused the login: {said}; check user and password of {URL}"
-        ) from None
-    except smtplib.SMTPRecipientsRefused as error:
-        code, text = next(iter(error.recipients.values()))
-        raise _refused(server, code, text) from None
-    except smtplib.SMTPResponseException as error:
-        raise _refused(server, error.smtp_code, error.smtp_error) from None
+    except (smtplib.SMTPRecipientsRefused, smtplib.SMTPResponseException) as error:
+        raise _refused(server, error) from None
     except smtplib.SMTPNotSupportedError as error:
-        raise WebhookError(f"{server.shown}: {error}{_hint(server)}") from None
+        hint = f" ({STARTTLS}=off sends without encryption)" if server.starttls else ""
+        raise WebhookError(f"{server.shown}: {error}{hint}") from None
     except ssl.SSLCertVerificationError as error:
         raise WebhookError(
             f"{server.shown}: its certificate is not valid: {error.verify_message}; name its "
@@ -409,13 +396,9 @@ def send(to: str, notice: Notice, identity: str) -> str:
 
 
 def _hand_in(server: MailServer, message: EmailMessage, sent_from: str, to: str) -> None:
-    context = _context(server)
-    if server.tls:
-        smtp: smtplib.SMTP = smtplib.SMTP_SSL(
-            server.host, server.port, timeout=TIMEOUT, context=context
-        )
-    else:
-        smtp = smtplib.SMTP(server.host, server.port, timeout=TIMEOUT)
+    context = _context()
+    client = partial(smtplib.SMTP_SSL, context=context) if server.tls else smtplib.SMTP
+    smtp = client(server.host, server.port, timeout=TIMEOUT)
     try:
         if server.starttls:
             smtp.starttls(context=context)
@@ -431,23 +414,27 @@ def _hand_in(server: MailServer, message: EmailMessage, sent_from: str, to: str)
     smtp.close()
 
 
-def _context(server: MailServer) -> ssl.SSLContext:
+def _context() -> ssl.SSLContext:
+    authority = os.environ.get(CA) or None
     try:
-        return ssl.create_default_context(cafile=server.ca)
+        return ssl.create_default_context(cafile=authority)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(
-            f"{CA}: {server.ca}: {error.strerror or 'is no certificate'}; name a file in PEM format"
+            f"{CA}: {authority}: {error.strerror or 'is no certificate'}; name a file in PEM format"
         ) from None
 
 
-def _refused(server: MailServer, code: int, text: bytes | str) -> WebhookError:
-    return WebhookError(f"{server.shown} answered {_said(server, code, text)}", final=code >= 500)
-
-
-def _said(server: MailServer, code: int, text: bytes | str) -> str:
+def _refused(
+    server: MailServer, error: smtplib.SMTPRecipientsRefused | smtplib.SMTPResponseException
+) -> WebhookError:
+    """Return the error for an answer of the server."""
+    text: bytes | str
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        code, text = next(iter(error.recipients.values()))
+    else:
+        code, text = error.smtp_code, error.smtp_error
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    return without_secrets(f"{code} {one_line(shown, 200)}".rstrip(), server.url)
-
-
-def _hint(server: MailServer) -> str:
-    return f" ({STARTTLS}=off sends without encryption)" if server.starttls else ""
+    said = without_secrets(f"{code} {one_line(shown, 200)}".rstrip(), server.url)
+    login = isinstance(error, smtplib.SMTPAuthenticationError)
+    hint = f"; check user and password of {URL}" if login else ""
+    return WebhookError(f"{server.shown} answered {said}{hint}", final=code >= 500 and not login)

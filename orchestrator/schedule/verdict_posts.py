@@ -155,7 +155,7 @@ def send(receiver: Receiver, document: Document, notice: Notice, key: str) -> st
     if receiver.kind == "email":
         return notices.send(receiver.address, notice, signed_post.identity(key))
     body = FORMATS[receiver.kind](document, notice)
-    return signed_post.post(receiver.address, body, key=signed_post.secret(), delivery=key)
+    return signed_post.post(receiver.address, body, delivery=key)
 
 
 def send_trial(schedule: Schedule) -> list[tuple[Receiver, str, bool]]:

@@ -233,7 +233,7 @@ def test_a_data_source(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.usefixtures("run")
 def test_a_verb(monkeypatch: pytest.MonkeyPatch) -> None:
     help_ = "List the items whose two highest logits are nearest to each other."
-    monkeypatch.setitem(VERBS, "close-calls", Entry("close_calls:close_calls", help_))
+    monkeypatch.setitem(VERBS, "close-calls", Entry("close_calls:close_calls", "Look"))
     again = runpy.run_path(str(ROOT / "orchestrator" / "cli" / "command_line.py"))["app"]
     assert help_ in CliRunner().invoke(again, ["--help"], env={"COLUMNS": "120"}).output
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from local_receivers import WebReceiver, make_certificate, web_receiver
 
 from orchestrator.schedule import signed_post
-from orchestrator.schedule.signed_post import ALLOW, check_written, not_public, post, refusal
+from orchestrator.schedule.signed_post import ALLOW, check_written, is_public, post, refusal
 from transexplain.errors import ConfigurationError, WebhookError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "schedules.md"
 KEY = b"a very secret key"
-KEYS: dict[str, Any] = {"body": b"{}", "key": KEY, "delivery": "d"}
+KEYS: dict[str, Any] = {"body": b"{}", "delivery": "d"}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_check_of_the_page_takes_what_is_posted_and_nothing_else(
     receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_genuine = check_of_the_page()
-    assert post(f"{receiver.url}/hook", b'{"a":1}', key=KEY, delivery="n/1.000") == "answered 204"
+    assert post(f"{receiver.url}/hook", b'{"a":1}', delivery="n/1.000") == "answered 204"
     ((_, headers, body),) = receiver.posts
     assert is_genuine(headers, body, KEY)
     assert not is_genuine(headers, body, b"another key")
@@ -69,10 +69,10 @@ def test_the_check_of_the_page_takes_what_is_posted_and_nothing_else(
 def test_every_attempt_is_signed_anew_under_the_same_identity(
     receiver: WebReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    post(receiver.url, b"{}", key=KEY, delivery="n/1.000")
+    post(receiver.url, b"{}", delivery="n/1.000")
     now = time.time()
     monkeypatch.setattr("time.time", lambda: now + 60)
-    post(receiver.url, b"{}", key=KEY, delivery="n/1.000")
+    post(receiver.url, b"{}", delivery="n/1.000")
     first, second = (headers for _, headers, _ in receiver.posts)
     same = ("Webhook-Id", "Idempotency-Key")
     assert [first[name] for name in same] == [second[name] for name in same]
@@ -158,6 +158,7 @@ PUBLIC += ["192.175.48.1", "2001:200::1", "2001:4860:4860::8888", "2620:4f:8000:
 def direct(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", ALLOW):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(signed_post.SECRET, KEY.decode())
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, names: dict[str, list[list[str]]]) -> list[str]:
@@ -188,7 +189,7 @@ def test_an_ipv4_address_counts_the_same_however_it_is_written(address: Any) -> 
     found = [refusal("h", one) for one in (str(address), mapped, translated)]
     assert len(set(found)) == 1
     if address.is_private or address.is_multicast:
-        assert not_public(ip_address(str(address)))
+        assert not is_public(ip_address(str(address)))
 
 
 def test_what_the_environment_allows(monkeypatch: pytest.MonkeyPatch) -> None:

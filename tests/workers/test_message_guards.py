@@ -40,27 +40,27 @@ from workers.message_guard import (
     REASONS,
     SHOWN,
     TASK,
-    ControlMessage,
+    Accepted,
     Refusal,
     RefusalCounts,
-    ShardMessage,
     frame_of,
     is_control,
-    read_control,
-    read_control_frame,
     read_frame,
     read_kept,
     read_message,
+    shard_message,
 )
 from workers.queue_names import queue_name
 
 MARKER = Path("/nonexistent/marker")
 POISONS = poisons(MARKER)
 FRAMES = frames()
+QUEUE = "q.text.cpu"
 
 
-def read(sent: Sent) -> ShardMessage | Refusal:
+def read(sent: Sent) -> Accepted | Refusal:
     return read_message(
+        QUEUE,
         sent.body,
         content_type=sent.content_type,
         content_encoding=sent.content_encoding,
@@ -68,7 +68,7 @@ def read(sent: Sent) -> ShardMessage | Refusal:
     )
 
 
-def refused(found: ShardMessage | Refusal, reason: str) -> None:
+def refused(found: Accepted | Refusal, reason: str) -> None:
     assert isinstance(found, Refusal), found
     assert found.reason == reason, found
     assert found.reason in REASONS
@@ -79,9 +79,9 @@ def refused(found: ShardMessage | Refusal, reason: str) -> None:
 
 def test_a_message_of_ours_is_taken_from_either_broker() -> None:
     sent = good("20261122-0a1b2c3d", 3)
-    wanted = ShardMessage(run_id="20261122-0a1b2c3d", shard_index=3, task_id=sent.headers["id"])
+    wanted = shard_message("20261122-0a1b2c3d", 3, sent.headers["id"])
     assert read(sent) == wanted
-    assert read_frame(sent.frame()) == wanted
+    assert read_frame(QUEUE, sent.frame()) == wanted
     assert len(sent.frame()) * 10 < LIMIT, "the limit is far from what we send"
 
 
@@ -89,13 +89,13 @@ def test_a_message_of_ours_is_taken_from_either_broker() -> None:
 def test_invalid_messages_are_refused(kind: str) -> None:
     poison: Poison = POISONS[kind]
     refused(read(poison.sent), poison.reason)
-    refused(read_frame(poison.sent.frame()), poison.reason)
+    refused(read_frame(QUEUE, poison.sent.frame()), poison.reason)
 
 
 @pytest.mark.parametrize("kind", FRAMES)
 def test_an_entry_of_redis_that_is_no_message_is_refused(kind: str) -> None:
     frame, reason = FRAMES[kind]
-    refused(read_frame(frame), reason)
+    refused(read_frame(QUEUE, frame), reason)
 
 
 def test_a_delivery_that_is_kept_is_read_as_what_it_holds() -> None:
@@ -118,7 +118,7 @@ def test_headers_that_are_no_table_are_refused(headers: object) -> None:
 def test_the_limit_is_what_it_says() -> None:
     sent = good()
     spaces = b" " * (LIMIT - len(sent.body))
-    assert isinstance(read(replace(sent, body=sent.body + spaces)), ShardMessage)
+    assert isinstance(read(replace(sent, body=sent.body + spaces)), Accepted)
     refused(read(replace(sent, body=sent.body + spaces + b" ")), "too-large")
 
 
@@ -126,7 +126,7 @@ def test_accepted_messages_are_written_again() -> None:
     """Nothing of the sender's goes on but the two values and the task's id."""
     sent = replace(good(), headers={**good().headers, "argsrepr": "forged", "x": "y", "id": "id-1"})
     hint = read(sent)
-    assert isinstance(hint, ShardMessage)
+    assert isinstance(hint, Accepted)
     assert json.loads(hint.body) == [["20261122-0a1b2c3d", 3], {}, {}]
     assert hint.headers == {
         "task": TASK,
@@ -135,7 +135,7 @@ def test_accepted_messages_are_written_again() -> None:
         "kwargsrepr": "{}",
     }
     frame = frame_of(hint, "some.queue")
-    assert read_frame(frame) == hint, "one that is restored to the queue is taken again"
+    assert read_frame(QUEUE, frame) == hint, "one that is restored to the queue is taken again"
     properties = json.loads(frame)["properties"]
     assert properties["delivery_info"] == {"exchange": "", "routing_key": "some.queue"}
     again = json.loads(frame_of(hint, "some.queue"))["properties"]
@@ -154,11 +154,14 @@ def test_the_guard_raises_nothing(
     body: bytes, kind: object, encoding: object, headers: object
 ) -> None:
     for found in (
-        read_message(body, content_type=kind, content_encoding=encoding, headers=headers),
+        read_message(QUEUE, body, content_type=kind, content_encoding=encoding, headers=headers),
         read_message(
-            body, content_type="application/json", content_encoding="utf-8", headers=good().headers
+            *(QUEUE, body),
+            content_type="application/json",
+            content_encoding="utf-8",
+            headers=good().headers,
         ),
-        read_frame(body),
+        read_frame(QUEUE, body),
         read_kept(body),
     ):
         assert isinstance(found, Refusal)
@@ -169,8 +172,8 @@ def test_the_guard_raises_nothing(
 def test_a_header_of_any_value_changes_nothing_or_is_refused(name: str, value: object) -> None:
     sent = good()
     found = read(replace(sent, headers={**sent.headers, name: value}))
-    if isinstance(found, ShardMessage):
-        assert (found.run_id, found.shard_index) == ("20261122-0a1b2c3d", 3)
+    if isinstance(found, Accepted):
+        assert json.loads(found.body) == [["20261122-0a1b2c3d", 3], {}, {}]
 
 
 def json_refusal(number: int = 0) -> Refusal:
@@ -227,8 +230,8 @@ def command(**other: Any) -> dict[str, Any]:
     return {"method": "ping", "arguments": {}, **plain, **other}
 
 
-def control(name: str, content: Any, **headers: Any) -> ControlMessage | Refusal:
-    return read_control(
+def control(name: str, content: Any, **headers: Any) -> Accepted | Refusal:
+    return read_message(
         name,
         content if isinstance(content, bytes) else json.dumps(content).encode(),
         content_type="application/json",
@@ -250,7 +253,7 @@ def test_a_command_passes_with_what_celery_needs(method: str) -> None:
         method=method, arguments=arguments, destination=["a@b"], ticket="t", reply_to=reply
     )
     found = control(MAILBOX, sent, clock=3, expires=1.5, other="x", ticket=[1])
-    assert isinstance(found, ControlMessage)
+    assert isinstance(found, Accepted)
     assert json.loads(found.body) == sent
     assert found.headers == {"clock": 3, "expires": 1.5}
 
@@ -288,7 +291,7 @@ def test_invalid_commands_are_refused(content: Any, reason: str) -> None:
 def test_replies_and_events_are_objects(name: str) -> None:
     for content in ({"a@b": {"ok": "pong"}}, [{"type": "task-started"}]):
         found = control(name, content, hostname="h")
-        assert isinstance(found, ControlMessage)
+        assert isinstance(found, Accepted)
         assert json.loads(found.body) == content
     assert isinstance(control(name, 5), Refusal)
 
@@ -307,7 +310,7 @@ def test_other_envelopes_are_refused(given_on: dict[str, Any], reason: str) -> N
         "content_encoding": "utf-8",
         "headers": {},
     }
-    found = read_control(MAILBOX, json.dumps(command()).encode(), **{**plain, **given_on})
+    found = read_message(MAILBOX, json.dumps(command()).encode(), **{**plain, **given_on})
     assert isinstance(found, Refusal)
     assert found.reason == reason
 
@@ -320,22 +323,22 @@ def test_an_accepted_entry_of_redis_is_written_again() -> None:
         "headers": {"clock": 1, "callbacks": "x"},
         "properties": {"body_encoding": "base64", "delivery_tag": "theirs"},
     }
-    read = read_control_frame(MAILBOX, json.dumps(envelope).encode())
-    assert isinstance(read, ControlMessage)
+    read = read_frame(MAILBOX, json.dumps(envelope).encode())
+    assert isinstance(read, Accepted)
     frame = frame_of(read, MAILBOX)
     written = json.loads(frame)
     assert written["headers"] == {"clock": 1}
     assert written["properties"]["delivery_tag"] != "theirs"
-    assert read_control_frame(MAILBOX, frame) == read
+    assert read_frame(MAILBOX, frame) == read
     assert frame_of(read, MAILBOX) != frame, "with a tag of its own each time"
     for other in (b"", b"[" * 8000, b"5", b"x" * (LIMIT + 1)):
-        assert isinstance(read_control_frame(MAILBOX, other), Refusal)
+        assert isinstance(read_frame(MAILBOX, other), Refusal)
 
 
 @given(name=st.sampled_from([MAILBOX, REPLIES, EVENTS]), body=st.binary(), headers=st.none())
 def test_the_guard_of_control_raises_nothing(name: str, body: bytes, headers: None) -> None:
-    assert isinstance(read_control_frame(name, body), Refusal)
-    found = read_control(
+    assert isinstance(read_frame(name, body), Refusal)
+    found = read_message(
         name, body, content_type="application/json", content_encoding="utf-8", headers=headers
     )
     assert isinstance(found, Refusal)
