@@ -17,7 +17,6 @@ from transexplain.store import (
     results,
     runs,
     shard_blocks,
-    shard_messages,
     shards,
 )
 from transexplain.store.browsing_fleet import running_runs
@@ -183,7 +182,7 @@ def test_who_looks_for_runs_sees_one_whose_shards_are_to_be_made(db, monkeypatch
         assert shards.claim(db, run_id, "w", 60) is not None
     assert made(db, run_id) == 4
     assert [one.run_id for one in queueing.contenders(db, "w")] == [run_id]
-    assert shard_messages.exhausted(db) == []
+    assert queueing.exhausted(db) == []
     claim = shards.claim(db, run_id, "w", 60)
     assert claim.shard.index == 4
 

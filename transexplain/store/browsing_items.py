@@ -11,11 +11,11 @@ from sqlalchemy import select
 from transexplain.store import blocks
 from transexplain.store.blocks import Block
 from transexplain.store.database import Database
-from transexplain.store.leases import caution_of
 from transexplain.store.ranked_items import LAST_ROW, ItemSearch, places_in
 from transexplain.store.readers import iter_items
 from transexplain.store.schema import failure, item, shard
 from transexplain.store.shard_digests import refuse_damaged_rows
+from transexplain.store.shards import caution_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.scores import MetricScore
 

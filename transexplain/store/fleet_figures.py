@@ -26,10 +26,10 @@ from sqlalchemy import (
 
 from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
-from transexplain.store.leases import lease_expired
 from transexplain.store.runs import states_of
 from transexplain.store.schema import failure, run, shard
 from transexplain.store.shard_blocks import Pending, pending
+from transexplain.store.shards import lease_expired
 from transexplain.text.parsing import UnreadableError, read_json
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES
 from transexplain.types.plans import DeviceClass, Modality

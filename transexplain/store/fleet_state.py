@@ -9,9 +9,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from transexplain.store import shard_blocks
 from transexplain.store.columns import DatabaseTime, json_of
 from transexplain.store.database import Database
-from transexplain.store.leases import lease_expired
 from transexplain.store.runs import states_of
 from transexplain.store.schema import dead_letter, failure, run, shard
+from transexplain.store.shards import lease_expired
 from transexplain.types.device_time import BUSY, NO_WORK, STAGES, DeviceTime
 
 _NAMES = (BUSY, *STAGES, NO_WORK)

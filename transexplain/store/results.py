@@ -38,7 +38,7 @@ from transexplain.store.schema import OF_ITEMS, result_file, shard, shard_aggreg
 from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import rows_of
 from transexplain.store.shard_summary import summary_of
-from transexplain.store.shards import held
+from transexplain.store.shards import held, held_by
 from transexplain.types.plans import ShardResult, Sink
 
 __all__ = [
@@ -103,12 +103,7 @@ class _Saved(NamedTuple):
 
 
 def _check_held(db: Database, claim: Claim) -> None:
-    query = select(shard.c.token).where(
-        shard.c.run_id == claim.run_id,
-        shard.c.index == claim.shard.index,
-        shard.c.token == claim.token,
-        shard.c.state == "running",
-    )
+    query = select(shard.c.token).where(held_by(claim))
     with db.read() as connection:
         if connection.execute(query).first() is None:
             raise _fenced(claim)

@@ -322,22 +322,28 @@ def finalise(db: Database, run_id: str) -> bool:
 
 
 def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a shard of the run is queued or running, or not made yet.
+    """Whether a shard of the run is queued or running, or not made yet."""
+    return holds_shard(run_id, shard.c.state == "queued", shard.c.state == "running")
 
-    It runs at every commit: one look into the index per state, because PostgreSQL would answer
+
+def holds_shard(
+    run_id: str | ColumnElement[str], *conditions: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    """Whether a run has shards that are not made yet, or a shard of which any condition holds.
+
+    It runs at every commit: one look into the index per condition, because PostgreSQL would answer
     `NOT EXISTS (... state NOT IN ...)` by reading the table from its beginning.
     """
     return or_(
         shard_blocks.first_pending(run_id).is_not(None),
         *(
             select(shard.c.index)
-            .where(shard.c.run_id == run_id, shard.c.state == state)
+            .where(shard.c.run_id == run_id, condition)
             .order_by(shard.c.attempt, shard.c.index)
             .limit(1)
             .scalar_subquery()
             .is_not(None)
-            for state in SHARD_STATES
-            if state in ("queued", "running")
+            for condition in conditions
         ),
     )
 
