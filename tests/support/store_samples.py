@@ -1,5 +1,6 @@
 """Plans and shard results for the tests of the store."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,11 @@ def make_plan(rows: int = 12, **changes: Any) -> AuditPlan:
         "shard_size": 4,
     }
     return AuditPlan(**(settings | changes))
+
+
+def stored_again(plan: AuditPlan) -> AuditPlan:
+    """The plan that is read where this one was stored."""
+    return runs.plan_of(json.loads(json.dumps(plan.document())))
 
 
 def make_shards(rows: int = 12, size: int = 4) -> tuple[Shard, ...]:

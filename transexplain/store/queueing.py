@@ -173,7 +173,7 @@ def take(
     """
     part = max(1, at_most // len(caps))
     named: dict[str, list[int]] = {}
-    for most in (part, at_most):
+    for most in dict.fromkeys((part, at_most)):
         for run_id, cap in caps.items():
             left = at_most - sum(map(len, named.values()))
             room = most if cap is None else min(most, cap - len(named.get(run_id, ())))

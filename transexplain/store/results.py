@@ -12,12 +12,9 @@ from transexplain.environment import saved_here
 from transexplain.errors import FencedError, TransExplainError
 from transexplain.files import remote_files
 from transexplain.store import sink_files
-from transexplain.store.array_columns import Columns
-from transexplain.store.columns import pack_json
+from transexplain.store.columns import Columns, pack_json
 from transexplain.store.database import Database, plan_for_any_run
-from transexplain.store.noteworthy import places_of
 from transexplain.store.readers import (
-    failures,
     iter_answers,
     iter_attributions,
     iter_explained,
@@ -32,12 +29,12 @@ from transexplain.store.run_totals import (
     conservation,
     relevance_points,
     relevance_sums,
+    summary_of,
 )
-from transexplain.store.runs import Claim, require
+from transexplain.store.runs import Claim, places_of, require
 from transexplain.store.schema import OF_ITEMS, result_file, shard, shard_aggregate
 from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import rows_of
-from transexplain.store.shard_summary import summary_of
 from transexplain.store.shards import held, held_by
 from transexplain.types.plans import ShardResult, Sink
 
@@ -46,7 +43,6 @@ __all__ = [
     "aggregate",
     "aggregates",
     "conservation",
-    "failures",
     "iter_answers",
     "iter_attributions",
     "iter_explained",
