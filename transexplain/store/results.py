@@ -14,45 +14,13 @@ from transexplain.files import remote_files
 from transexplain.store import sink_files
 from transexplain.store.columns import Columns, pack_json
 from transexplain.store.database import Database, plan_for_any_run
-from transexplain.store.readers import (
-    iter_answers,
-    iter_attributions,
-    iter_explained,
-    iter_items,
-    iter_mentions,
-    iter_scores,
-)
-from transexplain.store.run_totals import (
-    accuracy,
-    aggregate,
-    aggregates,
-    conservation,
-    relevance_points,
-    relevance_sums,
-    summary_of,
-)
+from transexplain.store.run_totals import summary_of
 from transexplain.store.runs import Claim, places_of, require
 from transexplain.store.schema import OF_ITEMS, result_file, shard, shard_aggregate
 from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import rows_of
 from transexplain.store.shards import held, held_by
 from transexplain.types.plans import ShardResult, Sink
-
-__all__ = [
-    "accuracy",
-    "aggregate",
-    "aggregates",
-    "conservation",
-    "iter_answers",
-    "iter_attributions",
-    "iter_explained",
-    "iter_items",
-    "iter_mentions",
-    "iter_scores",
-    "relevance_points",
-    "relevance_sums",
-    "save",
-]
 
 
 def save(db: Database, claim: Claim, result: ShardResult) -> None:
