@@ -10,9 +10,9 @@ from transexplain.store import ranked_items, readers, results, run_totals, runs,
 from transexplain.store.browsing_items import failed_page, item_record, troubled_shards
 from transexplain.store.columns import Columns
 from transexplain.store.database import Database
+from transexplain.store.results import _ALIKE, rows_of
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.shard_digests import digest_of, stored_of
-from transexplain.store.shard_rows import _ALIKE, rows_of
 from transexplain.store.shards import after_death, caution_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.observer import Caution

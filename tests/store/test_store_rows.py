@@ -40,12 +40,12 @@ from transexplain.store.blocks import Block
 from transexplain.store.columns import Columns, Ragged, taken
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_pairs
+from transexplain.store.results import rows_of
 from transexplain.store.revisions import open_database
 from transexplain.store.run_totals import summaries_once
 from transexplain.store.runs import recorded_shards
 from transexplain.store.schema import shard_aggregate
 from transexplain.store.shard_digests import damaged
-from transexplain.store.shard_rows import rows_of
 from transexplain.store.sink_files import attributions_of, parquet_of
 from transexplain.types.items import Attribution
 from transexplain.types.plans import Shard, ShardResult
