@@ -13,6 +13,7 @@ import pytest
 import torch
 from everyday import only
 from explainer_samples import UNAIDED
+from store_samples import stored_again
 from tiny_audit import make_audit
 from tiny_models import bert, text_items, vit, wordpiece
 
@@ -25,9 +26,8 @@ from transexplain.explaining.long_texts import window_weights
 from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
 from transexplain.models.text_length import cut
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
@@ -476,7 +476,7 @@ def test_windows_are_part_of_a_plan(tmp_path: Path) -> None:
     spec = load_spec(make_audit(tmp_path, items=4))
     plan = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots")).plan
     windows = replace(plan, long_text="window", window=8, stride=3, long_text_join="sum")
-    assert plan_from_json(plan_to_json(windows)) == windows
+    assert stored_again(windows) == windows
     request = Request.from_plan(windows)
     assert (request.window, request.stride, request.long_text_join) == (8, 3, "sum")
 
@@ -511,9 +511,9 @@ def test_an_audit_reads_a_text_of_three_thousand_words_to_its_end(call, tmp_path
     assert "longer than the model reads" not in printed
     with open_database(f"sqlite:///{tmp_path}/transexplain.db") as db:
         run = runs.get(db, "latest")
-        *_, outcome = results.iter_items(db, run.id)
-        explained = [a for a in results.iter_attributions(db, run.id) if a.item_id == "6"]
-        mentions = [m for m in results.iter_mentions(db, run.id) if m.item_id == "6"]
+        *_, outcome = readers.iter_items(db, run.id)
+        explained = [a for a in readers.iter_attributions(db, run.id) if a.item_id == "6"]
+        mentions = [m for m in readers.iter_mentions(db, run.id) if m.item_id == "6"]
     assert isinstance(outcome, ItemOutcome)
     assert (outcome.positions, outcome.truncated) == (3002, False)
     assert [a.target for a in explained] == ["predicted", "contrast:good-bad"]

@@ -15,6 +15,7 @@ from entity_recognisers import PEOPLE as KNOWN
 from gallery import Audit as Verified
 from gallery import run_audit
 from secret_texts import KEY, stored_strings
+from store_samples import stored_again
 from tiny_audit import make_audit, texts
 from verified_runs import failed
 
@@ -30,9 +31,8 @@ from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.plans import AuditPlan, DatasetSpec, ImpactPlan, Scenario
 
 Call = Callable[..., tuple[int, str]]
@@ -382,7 +382,7 @@ def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
         in_use_since="2025-01-01",
     )
     assert plan.groups == (), "nobody has to be mentioned"
-    again = plan_from_json(plan_to_json(plan))
+    again = stored_again(plan)
     assert again == plan and again.digest == plan.digest
 
 
@@ -426,7 +426,7 @@ def audit(tmp_path: Path) -> Audit:
 def test_from_the_specification_to_the_report(audit: Audit) -> None:
     one = audit({"recogniser": KNOWN, "check": 6})
     with open_database(one.url) as db:
-        mentions = list(results.iter_mentions(db, one.id))
+        mentions = list(readers.iter_mentions(db, one.id))
         summary = summarise(db, one.id)
         page = render_html(summary)
         manifest = manifest_of(db, one.id)
@@ -454,7 +454,7 @@ def test_hashed_texts_hold_nothing_that_was_found(
     for name in ("dora", "iceland", "finland"):
         assert not any(name.encode() in cell for cell in cells), name
     with open_database(one.url) as db:
-        mentions = list(results.iter_mentions(db, one.id))
+        mentions = list(readers.iter_mentions(db, one.id))
         summarise(db, one.id)
     key = TextKey.from_environment()
     assert {m.entity for m in mentions if m.group == "entity/GPE"} == {

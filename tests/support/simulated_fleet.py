@@ -29,11 +29,12 @@ from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import (
     queueing,
+    readers,
     results,
+    run_totals,
     runs,
     schedules,
     shard_blocks,
-    shard_messages,
     shards,
 )
 from transexplain.store.database import Database
@@ -268,8 +269,9 @@ class Fleet:
 
     def _work_locally(self, _: Process) -> None:
         """`transexplain run` or `resume`."""
-        for run_id in shard_messages.running(self.db):
-            local.run_here(self.db, run_id, self.settings, stop=Event(self.world))  # type: ignore[arg-type]
+        going = [run for run in runs.list_runs(self.db) if run.state == "running"]
+        for run in reversed(going):
+            local.run_here(self.db, run.id, self.settings, stop=Event(self.world))  # type: ignore[arg-type]
 
     def _serve_the_queue(self, process: Process) -> None:
         """`transexplain worker`: a message is a shard, and a thread of its own."""
@@ -512,8 +514,8 @@ class Fleet:
                 raise Violation(f"run {run_id} goes on for ever: {found}")
             if len(found) != self.story.shards and state != "cancelled":
                 raise Violation(f"run {run_id} is {state} with {len(found)} shards")
-            notes = {one["shard"]: one["note"] for one in results.aggregates(self.db, run_id)}
-            rows = Counter(one.item_id for one in results.iter_items(self.db, run_id))
+            notes = {one["shard"]: one["note"] for one in run_totals.aggregates(self.db, run_id)}
+            rows = Counter(one.item_id for one in readers.iter_items(self.db, run_id))
             for one in found:
                 self._judge_shard(run_id, one, notes.get(one.shard.index), rows)
         self._judge_schedule()

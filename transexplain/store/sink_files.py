@@ -36,8 +36,16 @@ from sqlalchemy import (
 
 from transexplain.errors import ObjectStoreError, RemoteFileError, TransExplainError
 from transexplain.files import remote_files
-from transexplain.store.array_columns import Columns, Ints, Numbers, Ragged, taken
-from transexplain.store.columns import AnyText, escaped, unescaped
+from transexplain.store.columns import (
+    AnyText,
+    Columns,
+    Ints,
+    Numbers,
+    Ragged,
+    escaped,
+    taken,
+    unescaped,
+)
 from transexplain.store.database import Database
 from transexplain.store.schema import attribution, item, mention, result_file, run, score, shard
 from transexplain.types.plans import Sink
@@ -83,7 +91,7 @@ def sink_of(connection: Connection, run_id: str) -> Sink | None:
 
 
 def upload(url: str, shard: int, token: int, rows: Mapping[str, Columns]) -> dict[str, Any]:
-    """Write the `shard_rows` of a shard as one file; returns its row, without the run.
+    """Write the `results.rows_of` a shard as one file; returns its row, without the run.
 
     Raises ObjectStoreError, or RemoteFileError where less arrived than was sent.
     """
@@ -395,7 +403,7 @@ SCHEMA = pa.schema(
 
 
 def parquet_of(rows: Mapping[str, Columns]) -> bytes:
-    """A Parquet file of a shard's `shard_rows`; the same rows give the same bytes."""
+    """A Parquet file of a shard's `results.rows_of`; the same rows give the same bytes."""
     import pyarrow.parquet as pq  # takes 14 MB, as in `sink_files`
 
     sink = pa.BufferOutputStream()
