@@ -326,5 +326,5 @@ def test_a_manifest_lies_in_the_store_too(s3, table, tmp_path, monkeypatch) -> N
 
 def planned_again(ref: DatasetRef) -> DatasetRef:
     """The same, of which no file is open."""
-    manifest_rows._local.__dict__.clear()
+    manifest_rows._opened.cache_clear()
     return ref

@@ -10,11 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from transexplain.data.parquet_files import parquet_file
 from transexplain.data.source_files import reading
 from transexplain.errors import DataSourceError
-from transexplain.files.paths import AnyPath, RemotePath, state_of
+from transexplain.files.paths import AnyPath, state_of
 from transexplain.files.remote_files import is_url
 from transexplain.text.parsing import UnreadableError, read_json, read_text, read_yaml
 
@@ -51,10 +50,8 @@ def agreed(named: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
 def _names_in(path: AnyPath, column: str) -> tuple[str, ...]:
     if path.suffix.lower() != ".parquet":
         return names_of(str(path), column)
-    with reading(path):
-        opened = path.ranges() if isinstance(path, RemotePath) else path
-        with pq.ParquetFile(opened, pre_buffer=False) as file:
-            return names_of(str(path), column, file.schema_arrow.metadata)
+    with reading(path), parquet_file(path) as file:
+        return names_of(str(path), column, file.schema_arrow.metadata)
 
 
 def names_of(

@@ -21,20 +21,25 @@ from transexplain.files.paths import AnyPath, RemotePath, local_path, with_conte
 from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.plans import DatasetSpec, Modality
 
+T = TypeVar("T")
 
-def read_ahead(root: AnyPath, names: Iterable[str | None]) -> Iterator[RemotePath | None]:
-    """For each name below `root` the file with its bytes, several read at the same time.
+
+def with_pictures(
+    root: AnyPath, rows: Iterable[T], name_of: Callable[[T], str | None], together: int = 64
+) -> Iterator[tuple[T, RemotePath | None]]:
+    """Each row, and the file below `root` that it names with its bytes, `together` read at once.
 
     None where there is no name, where it leads outside, and for folders of this machine.
     """
     if not isinstance(root, RemotePath):
-        yield from (None for _ in names)
+        yield from ((row, None) for row in rows)
         return
-    waiting = iter(names)
-    while some := list(islice(waiting, _TOGETHER)):
-        paths = {name: path for name in some if (path := _below(root, name)) is not None}
-        read = dict(zip(paths, with_contents(paths.values()), strict=True))
-        yield from (read.get(name) for name in some)
+    waiting = iter(rows)
+    while some := list(islice(waiting, together)):
+        names = list(map(name_of, some))
+        paths = {name: path for name in names if (path := _below(root, name)) is not None}
+        contents = dict(zip(paths, with_contents(paths.values()), strict=True))
+        yield from zip(some, map(contents.get, names), strict=True)
 
 
 def _below(root: RemotePath, name: str | None) -> RemotePath | None:
@@ -45,7 +50,6 @@ def _below(root: RemotePath, name: str | None) -> RemotePath | None:
     return path if isinstance(path, RemotePath) else None
 
 
-_TOGETHER = 64  #: files of a store that are read at the same time
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"})
 _JPEG = b"\xff\xd8"  #: how its bytes begin
@@ -56,8 +60,6 @@ _SCAN = b"\xff\xda"  #: how one begins, and nothing else in the coded pixels
 
 #: `warnings.catch_warnings` swaps a list of the whole process: one decoder at a time
 _DECODING = threading.Lock()
-
-T = TypeVar("T")
 
 
 def load_image(path: AnyPath, *, name: str | None = None, sha256: str | None = None) -> Image.Image:
@@ -207,8 +209,8 @@ class ImageFolderSource:
 
     def records(self) -> Generator[Record]:
         """One record per picture, its bytes hashed."""
-        read = read_ahead(self._root, self._names)
-        for index, (name, path) in enumerate(zip(self._names, read, strict=True)):
+        pictured = with_pictures(self._root, self._names, str)
+        for index, (name, path) in enumerate(pictured):
             folder = PurePosixPath(name).parent.name
             label = printable(folder) if folder else None
             try:

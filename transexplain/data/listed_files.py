@@ -6,12 +6,13 @@ a text file where its rows begin. Like a snapshot it is named by its own sha256.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TypedDict
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -112,18 +113,12 @@ def _starts(
 
 
 _COLUMNS = {
-    "place": pa.string(),
-    "size": pa.int64(),
-    "state": pa.string(),
-    "sha256": pa.string(),
+    "file": pa.string(),  #: JSON, see `_FileFacts`
     "rows": pa.int64(),
-    "columns": pa.string(),
-    "layout": pa.string(),
     "noted": pa.list_(pa.int64()),
     "offsets": pa.list_(pa.int64()),
 }
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
-_WHERE = ("noted", "offsets")
 _FACTS = b"transexplain_manifest"
 #: files of a row group, and rows that are noted in it
 _TOGETHER, _NOTED = 256, 65_536
@@ -144,6 +139,19 @@ class ListedFile:
     offsets: NDArray[np.int64] = field(
         default_factory=lambda: _NONE
     )  #: (N,) bytes that they begin at
+
+    def own_columns(self, names: Collection[str]) -> tuple[str, ...]:
+        """The wanted columns among those that the file itself has."""
+        return tuple(name for name in self.columns.wanted if name in names)
+
+
+class _FileFacts(TypedDict):
+    """What is kept of a file beside its rows."""
+
+    info: FileInfo
+    sha256: str
+    columns: Columns
+    layout: Layout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,15 +203,14 @@ def write(
     return rows
 
 
-def _table(files: Sequence[ListedFile], schema: pa.Schema) -> Any:
+def _table(files: Sequence[ListedFile], schema: pa.Schema) -> pa.Table:
+    facts = [
+        _FileFacts(info=file.info, sha256=file.sha256, columns=file.columns, layout=file.layout)
+        for file in files
+    ]
     columns = {
-        "place": [file.info.url for file in files],
-        "size": [file.info.size for file in files],
-        "state": [file.info.state for file in files],
-        "sha256": [file.sha256 for file in files],
+        "file": [msgspec.json.encode(fact, order="deterministic").decode() for fact in facts],
         "rows": [file.rows for file in files],
-        "columns": [json.dumps(asdict(file.columns), sort_keys=True) for file in files],
-        "layout": [json.dumps(asdict(file.layout), sort_keys=True) for file in files],
         "noted": [file.noted for file in files],
         "offsets": [file.offsets for file in files],
     }
@@ -239,23 +246,16 @@ def _read(path: Path, changed: int, size: int) -> FileManifest:
 def _group(path: Path, group: int) -> list[ListedFile]:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         table = file.read_row_group(group, use_threads=False)
-    where = {name: [chunk.values.to_numpy() for chunk in table.column(name)] for name in _WHERE}
-    rows = table.drop_columns(list(_WHERE)).to_pylist()
+    rows = table.column("rows").to_pylist()
+    noted, offsets = (
+        [cell.values.to_numpy() for cell in table.column(name)] for name in ("noted", "offsets")
+    )
     return [
         ListedFile(
-            info=FileInfo(url=row["place"], size=row["size"], state=row["state"]),
-            sha256=row["sha256"],
-            rows=row["rows"],
-            columns=Columns(**_tuples(json.loads(row["columns"]))),
-            layout=Layout(**_tuples(json.loads(row["layout"]))),
-            noted=where["noted"][place],
-            offsets=where["offsets"][place],
+            **msgspec.json.decode(facts.as_py(), type=_FileFacts),
+            rows=rows[place],
+            noted=noted[place],
+            offsets=offsets[place],
         )
-        for place, row in enumerate(rows)
+        for place, facts in enumerate(table.column("file"))
     ]
-
-
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }

@@ -4,20 +4,20 @@ import io
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, islice
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from transexplain.data import listed_files
 from transexplain.data.file_formats import lines_of
 from transexplain.data.listed_files import ListedFile
-from transexplain.data.parquet_files import RowGroups, rows_of
+from transexplain.data.parquet_files import RowGroups, parquet_file, rows_of
 from transexplain.data.source_files import (
     OpenTable,
     RawRow,
@@ -29,8 +29,7 @@ from transexplain.data.source_files import (
 )
 from transexplain.data.table_source import RowReader
 from transexplain.errors import DataSourceError, RemoteFileError
-from transexplain.files import remote_files
-from transexplain.files.paths import any_path, state_of
+from transexplain.files.paths import any_path, part_of, state_of
 from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef
 
@@ -48,56 +47,29 @@ def info_of(place: str) -> FileInfo:
     return FileInfo(url=place, size=size, state=str(state))
 
 
-class LocatedFile:
-    """A file of a plan, open at any byte; refused by name where it is not what it was."""
+def checked(planned: FileInfo, sha256: str) -> FileInfo:
+    """What a file of a plan is now; `sha256` is that of its bytes, "" where they were not read.
 
-    def __init__(self, planned: FileInfo, sha256: str = "") -> None:
-        """Open it; `sha256` is that of its bytes, "" where they were not read."""
-        self.planned, self._sha256 = planned, sha256
-        self._checked = float("-inf")
-        self.check()
-
-    def check(self) -> None:
-        """Raise DataSourceError where the file was changed or is gone; ask a store now and then."""
-        remote = is_url(self.planned.url)
-        if remote and time.monotonic() - self._checked < _TRUSTED:
-            return
-        try:
-            now = info_of(self.planned.url)
-        except DataSourceError as error:
-            raise DataSourceError(
-                f"{error}; it was one of the data's files when the audit was planned: put it back "
-                "and resume the run, or plan the audit again"
-            ) from None
-        same = (now.size, now.state) == (self.planned.size, self.planned.state)
-        if not same and now.size == self.planned.size and self._sha256 and not remote:
-            # put back with another time: its bytes decide, where they are known
-            same = file_digest(Path(now.url)) == self._sha256
-        if not same:
-            raise DataSourceError(
-                f"{now.url} has changed since the audit was planned: {self.planned.size:,} bytes "
-                f"({self.planned.state}) then, {now.size:,} ({now.state}) now; put the file back "
-                "with its time of change (cp -p, rsync -t) and resume the run, or plan again"
-            )
-        self.planned, self._checked = now, time.monotonic()
-
-    def between(self, start: int, stop: int) -> bytes:
-        """The bytes from `start` to `stop`, and no others; raises DataSourceError."""
-        place = self.planned.url
-        with _named(place):
-            if is_url(place):
-                return remote_files.read_range(place, start, stop)
-            with Path(place).open("rb") as stream:
-                stream.seek(start)
-                return stream.read(stop - start)
-
-    def arrow(self) -> Any:
-        """The file for pyarrow, which closes it where it is forgotten."""
-        place = self.planned.url
-        with _named(place):
-            if is_url(place):
-                return pa.PythonFile(remote_files.RangeReader(place), mode="r")
-            return pa.OSFile(place)
+    Raises DataSourceError where it was changed or is gone, ObjectStoreError.
+    """
+    try:
+        now = info_of(planned.url)
+    except DataSourceError as error:
+        raise DataSourceError(
+            f"{error}; it was one of the data's files when the audit was planned: put it back "
+            "and resume the run, or plan the audit again"
+        ) from None
+    same = (now.size, now.state) == (planned.size, planned.state)
+    if not same and now.size == planned.size and sha256 and not is_url(now.url):
+        # put back with another time: its bytes decide, where they are known
+        same = file_digest(Path(now.url)) == sha256
+    if not same:
+        raise DataSourceError(
+            f"{now.url} has changed since the audit was planned: {planned.size:,} bytes "
+            f"({planned.state}) then, {now.size:,} ({now.state}) now; put the file back "
+            "with its time of change (cp -p, rsync -t) and resume the run, or plan again"
+        )
+    return now
 
 
 @contextmanager
@@ -109,11 +81,6 @@ def _named(place: str) -> Iterator[None]:
         raise DataSourceError(str(error)) from None
     except OSError as error:
         raise DataSourceError(f"cannot read {place}: {error.strerror or error}") from error
-
-
-_BUFFER = 1 << 20  #: bytes of a column that are fetched at once
-#: files that a thread keeps open
-_OPEN = 4
 
 
 def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, Any]]:
@@ -145,7 +112,7 @@ def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[i
 def aligned(ref: DatasetRef, row: int) -> int:
     """The last row at or before this one from which on its file can be read."""
     first, _, opened = _at(ref, row)
-    return first + opened.aligned(row - first)
+    return first + int(opened.begins[opened.block(row - first)])
 
 
 def changed_files(ref: DatasetRef) -> Iterator[str]:
@@ -157,56 +124,64 @@ def changed_files(ref: DatasetRef) -> Iterator[str]:
     for number in range(len(manifest.starts) - 1):
         listed = manifest.listed(number)
         try:
-            LocatedFile(listed.info, listed.sha256)
+            checked(listed.info, listed.sha256)
         except DataSourceError as error:
             yield str(error)
 
 
-_local = threading.local()
-
-
-def _at(ref: DatasetRef, row: int) -> "tuple[int, int, _TextFile | _Parquet]":
+def _at(ref: DatasetRef, row: int) -> "tuple[int, int, _File]":
     """First row of the file that holds a row, the one behind its last, and the file.
 
     It is kept open for the rows after these, and checked each time.
     """
     manifest = listed_files.read(snapshot_file(ref))
     number = int(np.searchsorted(manifest.starts, row, side="right")) - 1
-    files: dict[tuple[str, int], _TextFile | _Parquet] = _local.__dict__.setdefault("files", {})
-    key = (ref.fingerprint, number)
-    known = files.pop(key, None)
-    if known is None:
-        while len(files) >= _OPEN:
-            del files[next(iter(files))]
-        listed = manifest.listed(number)
-        known = (_Parquet if listed.layout.format == "parquet" else _TextFile)(listed)
-    known.file.check()
-    files[key] = known
-    return int(manifest.starts[number]), int(manifest.starts[number + 1]), known
+    file = _opened(manifest.path, ref.fingerprint, number, threading.get_ident())
+    file.check()
+    return int(manifest.starts[number]), int(manifest.starts[number + 1]), file
+
+
+@lru_cache(maxsize=16)
+def _opened(manifest: Path, fingerprint: str, number: int, thread: int) -> "_File":
+    """A file of the manifest; each thread has its own."""
+    del fingerprint, thread
+    listed = listed_files.read(manifest).listed(number)
+    return (_Parquet if listed.layout.format == "parquet" else _TextFile)(listed)
 
 
 class _File(ABC):
-    """A file of the manifest; `own` are the columns that are read from it, not from its folders."""
+    """An open file of the manifest.
 
-    own: tuple[str, ...]
+    `columns` are those that are read from it, and not from its folders; `begins` the rows that
+    it can be read from.
+    """
+
+    columns: tuple[str, ...]
+    begins: Sequence[int] | NDArray[np.int64]
 
     def __init__(self, listed: ListedFile) -> None:
         self.listed = listed
-        self.file = LocatedFile(listed.info, listed.sha256)
+        self._info, self._checked = checked(listed.info, listed.sha256), time.monotonic()
+
+    def check(self) -> None:
+        """Raise DataSourceError where it was changed or is gone; ask a store now and then."""
+        if not is_url(self._info.url) or time.monotonic() - self._checked >= _TRUSTED:
+            self._info = checked(self._info, self.listed.sha256)
+            self._checked = time.monotonic()
 
     def rows(self, start: int, stop: int) -> Iterator[RawRow]:
         """Rows of the file, by their number in it."""
-        table = OpenTable(columns=self.own, rows=lambda _: self.own_rows(start, stop))
+        table = OpenTable(columns=self.columns, rows=lambda _: self._rows(start, stop))
         wanted = self.listed.columns.wanted
         return with_partitions(table, self.listed.info.url).rows(wanted)
 
     @abstractmethod
-    def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
+    def _rows(self, start: int, stop: int) -> Iterator[RawRow]:
         """As `rows`, without the columns of its folders."""
 
-    def own_of(self, names: Collection[str]) -> tuple[str, ...]:
-        """The columns that are wanted and that a file of such columns has."""
-        return tuple(name for name in self.listed.columns.wanted if name in names)
+    def block(self, row: int) -> int:
+        """The number in `begins` of the last row at or before this one."""
+        return int(np.searchsorted(self.begins, row, side="right")) - 1
 
 
 class _TextFile(_File):
@@ -214,14 +189,14 @@ class _TextFile(_File):
 
     def __init__(self, listed: ListedFile) -> None:
         super().__init__(listed)
-        self.own = self.own_of(listed.layout.header or listed.columns.wanted)
+        self.columns = listed.own_columns(listed.layout.header or listed.columns.wanted)
+        self.begins = listed.noted
         self._block, self._held = -1, list[RawRow]()
 
-    def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
-        noted = self.listed.noted
+    def _rows(self, start: int, stop: int) -> Iterator[RawRow]:
         while start < stop:
-            block = int(np.searchsorted(noted, start, side="right")) - 1
-            first = int(noted[block])
+            block = self.block(start)
+            first = int(self.begins[block])
             if block != self._block:
                 self._held, self._block = list(self._read(block)), block
             end = min(stop, first + len(self._held))
@@ -234,19 +209,13 @@ class _TextFile(_File):
             start = end
 
     def _read(self, block: int) -> Iterator[RawRow]:
-        noted, offsets = self.listed.noted, self.listed.offsets
-        last = block + 1 == len(noted)
-        begin = int(offsets[block])
-        end = self.listed.info.size if last else int(offsets[block + 1])
-        count = (self.listed.rows if last else int(noted[block + 1])) - int(noted[block])
-        stream = io.BytesIO(self.file.between(begin, end))
-        lines = lines_of(stream.readline, Path(self.listed.info.url), beginning=False)
-        return islice(self.listed.layout.rows(lines, self.own), count)
-
-    def aligned(self, row: int) -> int:
-        """The last noted row at or before this one."""
-        noted = self.listed.noted
-        return int(noted[np.searchsorted(noted, row, side="right") - 1])
+        rows = [*self.begins[block : block + 2], self.listed.rows]
+        offsets = [*self.listed.offsets[block : block + 2], self.listed.info.size]
+        path = any_path(self.listed.info.url)
+        with _named(self.listed.info.url):
+            content = io.BytesIO(part_of(path, int(offsets[0]), int(offsets[1])))
+        lines = lines_of(content.readline, path, beginning=False)
+        return islice(self.listed.layout.rows(lines, self.columns), int(rows[1] - rows[0]))
 
 
 class _Parquet(_File):
@@ -254,37 +223,15 @@ class _Parquet(_File):
 
     def __init__(self, listed: ListedFile) -> None:
         super().__init__(listed)
-        with reading(listed.info.url):
-            self._groups = RowGroups(
-                lambda **how: pq.ParquetFile(self.file.arrow(), buffer_size=_BUFFER, **how),
-                listed.info.url,
-            )
-            self.own = self.own_of(self._groups.file.schema_arrow.names)
-            metadata = self._groups.file.metadata
-            sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        self._starts = np.array([*accumulate(sizes, initial=0)], dtype=np.int64)
-        self._group = -1
-        self._batches: Iterator[Any] = iter(())
-        self._batch: Any = None  #: decoded last
-        self._first = 0  #: its first row in the file
+        path = any_path(listed.info.url)
+        with reading(path):
+            self._groups = RowGroups(lambda **how: parquet_file(path, **how), path)
+        self.columns = listed.own_columns(self._groups.file.schema_arrow.names)
+        self.begins = self._groups.starts
 
-    def own_rows(self, start: int, stop: int) -> Iterator[RawRow]:
+    def _rows(self, start: int, stop: int) -> Iterator[RawRow]:
         while start < stop:
             with reading(self.listed.info.url):
-                group = int(np.searchsorted(self._starts, start, side="right")) - 1
-                if group != self._group or start < self._first:
-                    self._group, self._first = group, int(self._starts[group])
-                    self._batch = None
-                    self._batches = self._groups.batches(group, self.own)
-                while self._batch is None or start >= self._first + len(self._batch):
-                    self._first += 0 if self._batch is None else len(self._batch)
-                    self._batch = next(self._batches, None)
-                    if self._batch is None:
-                        raise EOFError("it ends early")
-                some = self._batch.slice(start - self._first, stop - start)
-                yield from rows_of(some, self.own)
-            start += len(some)
-
-    def aligned(self, row: int) -> int:
-        """The first row of the row group of this one."""
-        return int(self._starts[np.searchsorted(self._starts, row, side="right") - 1])
+                first, batch = self._groups.batch_at(start, self.columns)
+                yield from rows_of(batch.slice(start - first, stop - start), self.columns)
+            start = first + len(batch)

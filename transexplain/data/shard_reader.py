@@ -4,20 +4,19 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from transexplain.data import CONTENTS
-from transexplain.data.image_files import read_ahead
+from transexplain.data.image_files import with_pictures
 from transexplain.data.item_clusters import MOST
 from transexplain.data.item_marks import groups_in, read_annotations, read_rationale
 from transexplain.data.manifest_rows import aligned
 from transexplain.data.picture_places import is_packed, open_picture
 from transexplain.data.snapshot import FOUND
-from transexplain.data.snapshot_pieces import SnapshotRows
+from transexplain.data.snapshot_pieces import stored_rows, stored_schema
 from transexplain.errors import ConfigurationError, DataSourceError, ItemError
 from transexplain.files.paths import AnyPath, RemotePath, any_path
 from transexplain.files.remote_files import is_url
@@ -65,29 +64,23 @@ def read_shard(
     Raises DataSourceError where the snapshot is missing or not the one of the plan, or the shard
     lies outside it; ObjectStoreError where the store that it or a picture lies in is away.
     """
-    rows, root = read_rows(ref, shard), folder_of(ref)
-    if isinstance(root, RemotePath):
-        return _remote_items(ref, rows, root, unopened)
-    return (_item(ref, row, root, opened=row["id"] not in unopened) for row in rows)
+    root = folder_of(ref)
+
+    def file_of(row: Mapping[str, Any]) -> str | None:
+        """The picture file of a row; none of a failure, and of a tar or Parquet a part is read."""
+        place = row["content"]
+        return None if row["id"] in unopened or is_packed(place or "") else place
+
+    pictured = with_pictures(root, read_rows(ref, shard), file_of, _TOGETHER)
+    return (
+        _item(ref, row, root, opened=row["id"] not in unopened, picture=picture)
+        for row, picture in pictured
+    )
 
 
 def folder_of(ref: DatasetRef) -> AnyPath:
     """The folder that the paths of a dataset's pictures are relative to."""
     return any_path(ref.root) if is_url(ref.root) else Path(ref.root).resolve()
-
-
-def _remote_items(
-    ref: DatasetRef, rows: Iterator[dict[str, Any]], root: RemotePath, unopened: Collection[str]
-) -> Iterator[Item | ItemFailure]:
-    """The items of rows of pictures in a store, some of which are read at the same time."""
-    while some := list(islice(rows, _TOGETHER)):
-        # rows that are failures have no content; of a tar or Parquet file a part is read
-        wanted = [row["id"] not in unopened and not is_packed(row["content"] or "") for row in some]
-        names = [
-            row["content"] if selected else None for row, selected in zip(some, wanted, strict=True)
-        ]
-        for row, picture in zip(some, read_ahead(root, names), strict=True):
-            yield _item(ref, row, root, opened=row["id"] not in unopened, picture=picture)
 
 
 def ids_of(ref: DatasetRef, rows: range) -> tuple[str, ...]:
@@ -135,7 +128,7 @@ def read_rows(
             f"shard {shard.index} is rows {shard.start} to {shard.stop}, but the dataset has "
             f"{ref.rows}; plan the audit again"
         )
-    return SnapshotRows(ref).rows(range(shard.start, shard.stop), columns)
+    return stored_rows(ref, range(shard.start, shard.stop), columns)
 
 
 #: rows of a manifest that are looked at while an audit is planned, in so many blocks; all of fewer
@@ -170,19 +163,18 @@ def unread_rows(ref: DatasetRef) -> Iterator[ItemFailure]:
 
 
 def _looked_at(ref: DatasetRef, *columns: str) -> Iterator[dict[str, Any]]:
-    stored = SnapshotRows(ref)
     for rows in looked_at(ref):
-        yield from stored.rows(rows, list(columns))
+        yield from stored_rows(ref, rows, list(columns))
 
 
 def has_rationales(ref: DatasetRef) -> bool:
     """Return whether any item of the dataset has a human rationale."""
-    return "evidence" in SnapshotRows(ref).schema().names
+    return "evidence" in stored_schema(ref).names
 
 
 def annotated_groups(ref: DatasetRef) -> list[str]:
     """The groups of the entities that are marked in the items, sorted."""
-    marked = "annotations" in SnapshotRows(ref).schema().names
+    marked = "annotations" in stored_schema(ref).names
     rows = _looked_at(ref, "annotations") if marked else ()
     return sorted({group for row in rows for group in groups_in(row["annotations"])})
 
@@ -194,7 +186,7 @@ def clustering_of(ref: DatasetRef) -> dict[str, int]:
     `repeating`, `repeated` and `template` are those of `item_clusters.Clusters.found`. What was
     not requested or not found is not there.
     """
-    schema = SnapshotRows(ref).schema()
+    schema = stored_schema(ref)
     counts: dict[str, int] = json.loads((schema.metadata or {}).get(FOUND, b"{}"))
     if "cluster" in schema.names:
         clusters = Counter(row["cluster"] for row in _looked_at(ref, "cluster"))

@@ -48,11 +48,11 @@ def put_pieces(ref: DatasetRef, shard_size: int, url: str) -> str:
     folder = f"{url.rstrip('/')}/{ref.fingerprint}-{size}"
     known = {file.url for file in under(folder)}
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
-        whole, schema = _blocks(file, size), file.schema_arrow
+        batches = enumerate(file.iter_batches(size, use_threads=False))
         write_all(
-            (_address(folder, start), _piece(ref, schema, start, table))
-            for start, table in whole
-            if _address(folder, start) not in known
+            (url, _piece(ref, number * size, batch, file.schema_arrow))
+            for number, batch in batches
+            if (url := _address(folder, number * size)) not in known
         )
     return folder
 
@@ -75,19 +75,7 @@ def _address(folder: str, start: int) -> str:
     return f"{folder}/{start:012}.parquet"
 
 
-def _blocks(file: pq.ParquetFile, size: int) -> Iterator[tuple[int, pa.Table]]:
-    """(first row, the table of `size` rows from there) of a Parquet file, in order."""
-    start, waiting = 0, file.schema_arrow.empty_table()
-    for group in range(file.num_row_groups):
-        waiting = pa.concat_tables([waiting, file.read_row_group(group, use_threads=False)])
-        while len(waiting) >= size:
-            yield start, waiting.slice(0, size)
-            start, waiting = start + size, waiting.slice(size)
-    if len(waiting):
-        yield start, waiting
-
-
-def _piece(ref: DatasetRef, schema: pa.Schema, start: int, table: pa.Table) -> bytes:
+def _piece(ref: DatasetRef, start: int, batch: pa.RecordBatch, schema: pa.Schema) -> bytes:
     sink = io.BytesIO()
     with pq.ParquetWriter(
         sink,
@@ -100,7 +88,7 @@ def _piece(ref: DatasetRef, schema: pa.Schema, start: int, table: pa.Table) -> b
         use_dictionary=["label"],
         column_encoding={"index": "DELTA_BINARY_PACKED"},
     ) as writer:
-        writer.write_table(table, row_group_size=max(1, len(table)))
+        writer.write_batch(batch)
         writer.add_key_value_metadata({**(schema.metadata or {}), _NAME: _named(ref, start)})
     return sink.getvalue()
 
@@ -136,77 +124,80 @@ def piece_at(url: str, name: bytes, rows: int) -> pa.Table:
     return table
 
 
-class SnapshotRows:
-    """The rows of a dataset, open at any of them: by its manifest, in a store, or of one file.
+def stored_schema(ref: DatasetRef) -> pa.Schema:
+    """The names of a dataset's columns, and under `snapshot.FOUND` what was found in the texts.
 
-    Every method raises DataSourceError where the snapshot is missing or not the one of the plan,
-    ObjectStoreError where the store that it lies in is away.
+    Raises as `stored_rows`.
     """
-
-    def __init__(self, ref: DatasetRef) -> None:
-        """The snapshot or manifest is checked as far as it can be before rows are read."""
-        verify(ref)
-        self._ref = ref
-
-    def schema(self) -> pa.Schema:
-        """The names of its columns, and under `snapshot.FOUND` what was found in the texts."""
-        if self._ref.manifest:
-            manifest = listed_files.read(snapshot_file(self._ref))
-            columns = [(name, pa.string()) for name in manifest.columns]
-            return pa.schema(columns, metadata={FOUND: json.dumps(dict(manifest.found))})
-        if is_url(self._ref.snapshot):
-            return self._piece(0).schema
-        return pq.read_schema(self._ref.snapshot)
-
-    def rows(self, rows: range, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Some consecutive rows, in order; all columns, or at least these."""
-        if self._ref.manifest:  # read whole from the files that it lists
-            yield from manifest_rows(self._ref, rows.start, rows.stop)
-            return
-        tables = self._pieces if is_url(self._ref.snapshot) else self._groups
-        for start, table in tables(rows, columns):
-            yield from table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
-
-    def _pieces(self, rows: range, columns: list[str] | None) -> Iterator[tuple[int, pa.Table]]:
-        """The pieces with some rows, in an object store, each with its first row."""
-        size = self._size
-        for start in range(rows.start - rows.start % size, rows.stop, size):
-            table = self._piece(start)
-            yield start, table if columns is None else table.select(columns)
-
-    @property
-    def _size(self) -> int:
-        return int(self._ref.snapshot.rpartition("-")[2])
-
-    def _piece(self, start: int) -> pa.Table:
-        rows = min(self._size, self._ref.rows - start)
-        return piece_at(_address(self._ref.snapshot, start), _named(self._ref, start), rows)
-
-    def _groups(self, rows: range, columns: list[str] | None) -> Iterator[tuple[int, pa.Table]]:
-        """The row groups with some rows, of a file of this machine, each with its first row."""
-        with pq.ParquetFile(self._ref.snapshot, pre_buffer=False) as file:
-            start = 0
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).num_rows
-                if max(rows.start, start) < min(rows.stop, start + size):
-                    yield (
-                        start,
-                        _whole_group(file, Path(self._ref.snapshot), group)
-                        if columns is None
-                        else file.read_row_group(group, columns, use_threads=False),
-                    )
-                start += size
+    verify(ref)
+    if ref.manifest:
+        manifest = listed_files.read(snapshot_file(ref))
+        columns = [(name, pa.string()) for name in manifest.columns]
+        return pa.schema(columns, metadata={FOUND: json.dumps(dict(manifest.found))})
+    return _piece_of(ref, 0).schema if is_url(ref.snapshot) else pq.read_schema(ref.snapshot)
 
 
-#: the row group read last, by the state of its file: the next part is mostly in it, too
-_latest: tuple[tuple[str, int, int, int], Any] | None = None
+def stored_rows(
+    ref: DatasetRef, rows: range, columns: list[str] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Some consecutive rows, in order; all columns, or at least these.
+
+    The snapshot or manifest is checked at once as far as it can be before rows are read.
+
+    Raises DataSourceError where it is missing or not the one of the plan, ObjectStoreError where
+    the store that it lies in is away.
+    """
+    verify(ref)
+    if ref.manifest:  # read whole from the files that it lists
+        return manifest_rows(ref, rows.start, rows.stop)
+    tables = _pieces if is_url(ref.snapshot) else _groups
+    return (
+        row
+        for start, table in tables(ref, rows, columns)
+        for row in table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
+    )
 
 
-def _whole_group(file: pq.ParquetFile, snapshot: Path, group: int) -> Any:
-    """All columns of a row group."""
-    global _latest  # noqa: PLW0603 - two threads may read it twice, which costs time only
-    state, latest = snapshot.stat(), _latest
-    key = (str(snapshot), state.st_mtime_ns, state.st_size, group)
-    if latest is None or latest[0] != key:
-        latest = _latest = (key, file.read_row_group(group, use_threads=False))
-    return latest[1]
+def _pieces(
+    ref: DatasetRef, rows: range, columns: list[str] | None
+) -> Iterator[tuple[int, pa.Table]]:
+    """The pieces with some rows, in an object store, each with its first row."""
+    size = _rows_of(ref)
+    for start in range(rows.start - rows.start % size, rows.stop, size):
+        table = _piece_of(ref, start)
+        yield start, table if columns is None else table.select(columns)
+
+
+def _rows_of(ref: DatasetRef) -> int:
+    return int(ref.snapshot.rpartition("-")[2])
+
+
+def _piece_of(ref: DatasetRef, start: int) -> pa.Table:
+    rows = min(_rows_of(ref), ref.rows - start)
+    return piece_at(_address(ref.snapshot, start), _named(ref, start), rows)
+
+
+def _groups(
+    ref: DatasetRef, rows: range, columns: list[str] | None
+) -> Iterator[tuple[int, pa.Table]]:
+    """The row groups with some rows, of a file of this machine, each with its first row."""
+    state, start = Path(ref.snapshot).stat(), 0
+    with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
+        for group in range(file.num_row_groups):
+            size = file.metadata.row_group(group).num_rows
+            if max(rows.start, start) < min(rows.stop, start + size):
+                yield (
+                    start,
+                    _whole_group(ref.snapshot, state.st_mtime_ns, state.st_size, group)
+                    if columns is None
+                    else file.read_row_group(group, columns, use_threads=False),
+                )
+            start += size
+
+
+@lru_cache(maxsize=1)  # the next part is mostly in it, too
+def _whole_group(snapshot: str, changed: int, size: int, group: int) -> pa.Table:
+    """All columns of a row group of a file in this state."""
+    del changed, size
+    with pq.ParquetFile(snapshot, pre_buffer=False) as file:
+        return file.read_row_group(group, use_threads=False)

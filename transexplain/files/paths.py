@@ -153,6 +153,18 @@ def state_of(path: AnyPath) -> tuple[int | str, int]:
     return stat.st_mtime_ns, stat.st_size
 
 
+def part_of(path: AnyPath, start: int, stop: int) -> bytes:
+    """The bytes from `start` to `stop`, and no others; fewer where a file here ends before.
+
+    Raises OSError; RemoteFileError, ObjectStoreError.
+    """
+    if isinstance(path, RemotePath):
+        return remote_files.read_range(path.url, start, stop)
+    with path.open("rb") as stream:
+        stream.seek(start)
+        return stream.read(stop - start)
+
+
 def write_whole(path: AnyPath, content: bytes) -> None:
     """Write a file completely or not at all; its folder is made where it is not there.
 
