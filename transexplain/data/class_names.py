@@ -13,8 +13,8 @@ from typing import Any
 from transexplain.data.parquet_files import parquet_file
 from transexplain.data.source_files import reading
 from transexplain.errors import DataSourceError
-from transexplain.files.paths import AnyPath, state_of
-from transexplain.files.remote_files import is_url
+from transexplain.files.paths import AnyPath, info_of
+from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.text.parsing import UnreadableError, read_json, read_text, read_yaml
 
 _METADATA = b"huggingface"
@@ -71,14 +71,14 @@ def names_beside(place: str, column: str) -> tuple[str, ...]:
     for folder in folders:
         for document in (folder / "dataset_info.json", folder / "README.md"):
             if document.is_file() and (
-                names := _of_column(_read(document, state_of(document)), column)
+                names := _of_column(_read(document, info_of(document)), column)
             ):
                 return names
     return ()
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, state: tuple[int | str, int]) -> Any:
+def _read(path: Path, state: FileInfo) -> Any:
     del state
     try:
         text = read_text(path)

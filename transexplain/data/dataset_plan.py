@@ -14,11 +14,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from transexplain.data import FORMATS, SOURCES, listed_files, snapshot
+from transexplain.data import FORMATS, SOURCES, snapshot
 from transexplain.data.file_formats import USUAL, UTF8, dialect_of
 from transexplain.data.item_clusters import MOST, Clusters
-from transexplain.data.listed_files import STEP, Layout, ListedFile, index_lines
-from transexplain.data.manifest_rows import info_of, manifest_records
+from transexplain.data.listed_files import (
+    STEP,
+    Layout,
+    ListedFile,
+    index_lines,
+    manifest_records,
+    read_manifest,
+    write_manifest,
+)
 from transexplain.data.parquet_files import parquet_file
 from transexplain.data.source_files import (
     OpenTable,
@@ -31,7 +38,7 @@ from transexplain.data.table_source import Columns, SeenFiles, expand, format_of
 from transexplain.errors import DataSourceError
 from transexplain.files import remote_files
 from transexplain.files.atomic_write import atomic_file, temporary_file
-from transexplain.files.paths import RemotePath, any_path
+from transexplain.files.paths import any_path, info_of
 from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
@@ -107,10 +114,7 @@ def _obstacle(spec: DatasetSpec) -> str:
 
 def _files(source: str) -> list[FileInfo]:
     """The files that a path, a URL or a glob of them means, sorted."""
-    paths = expand(source.removeprefix("files:"))
-    return [
-        path.described() if isinstance(path, RemotePath) else info_of(str(path)) for path in paths
-    ]
+    return [info_of(path) for path in expand(source.removeprefix("files:"))]
 
 
 @dataclass(slots=True)
@@ -129,7 +133,7 @@ class _Planning:
         # those that a snapshot of the same data has
         columns = [*snapshot.SCHEMA.names, *snapshot.further_columns(spec), *cluster]
         with temporary_file(self.folder) as temporary:
-            rows = listed_files.write(
+            rows = write_manifest(
                 temporary, self._listed(files), clusters=None, found={}, columns=columns
             )
             if not rows:
@@ -170,10 +174,10 @@ class _Planning:
         firsts, facts = clustering
         joined = {row: first for row, first in enumerate(firsts) if first is not None}
         names = [*(column for column in columns if column != "cluster"), "cluster"]
-        manifest = listed_files.read(plain)
+        manifest = read_manifest(plain)
         listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
         with temporary_file(self.folder) as clustered:
-            listed_files.write(clustered, listed, clusters=joined, found=facts, columns=names)
+            write_manifest(clustered, listed, clusters=joined, found=facts, columns=names)
             return snapshot.named_by_digest(clustered, self.folder)
 
     def _notes(self, files: int, rows: int) -> Iterator[str]:
@@ -251,13 +255,13 @@ class _Planning:
         key = json.dumps([asdict(info), asdict(listed.layout), STEP])
         kept = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.lines"
         with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            return replace(listed_files.read(kept).listed(0), columns=listed.columns)
+            return replace(read_manifest(kept).listed(0), columns=listed.columns)
         with reading(info.url), any_path(info.url).open("rb") as stream:
             indexed = index_lines(stream, listed)
-        if info_of(info.url) != info:
+        if info_of(any_path(info.url)) != info:
             raise DataSourceError(f"{info.url} was changed while it was read; try again")
         with atomic_file(kept) as path:
-            listed_files.write(path, [indexed], clusters=None, found={}, columns=())
+            write_manifest(path, [indexed], clusters=None, found={}, columns=())
         return indexed
 
 

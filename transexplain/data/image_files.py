@@ -223,15 +223,16 @@ class ImageFolderSource:
 
     def _find(self, location: str) -> tuple[list[str], Counter[str]]:
         """The pictures, and how many files there are of each other suffix."""
-        others: Counter[str] = Counter()
         if isinstance(self._root, RemotePath):
+            outside: list[str] = []
             listed = [file.url.removeprefix(f"{self.root}/") for file in under(f"{self.root}/")]
-            listed = [name for name in listed if "/." not in f"/{name}"]
-            names = [name for name in listed if PurePosixPath(name).suffix.lower() in SUFFIXES]
-            rest = (PurePosixPath(name).suffix.lower() for name in listed)
-            others.update(suffix or "no suffix" for suffix in rest if suffix not in SUFFIXES)
         else:
-            names = self._local_names(self._root, others)
+            listed, outside = _local_names(self._root)
+        shown = (name for name in listed if "/." not in f"/{name}")
+        suffixes = {name: PurePosixPath(name).suffix.lower() for name in shown}
+        names = [name for name, suffix in suffixes.items() if suffix in SUFFIXES] + outside
+        rest = (suffix for suffix in suffixes.values() if suffix not in SUFFIXES)
+        others = Counter(suffix or "no suffix" for suffix in rest)
         if not names:
             counts = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
             known = " ".join(sorted(SUFFIXES))
@@ -240,22 +241,20 @@ class ImageFolderSource:
             )
         return sorted(names), others
 
-    def _local_names(self, root: Path, others: Counter[str]) -> list[str]:
-        """The pictures below a folder; files of other suffixes are counted."""
-        names: list[str] = []
-        for folder, subfolders, files in os.walk(root, onerror=_refuse):
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            here = Path(folder)
-            links = [here / name for name in subfolders if (here / name).is_symlink()]
-            outside = [link for link in links if not link.resolve().is_relative_to(root)]
-            names.extend(path.relative_to(root).as_posix() for path in outside)
-            for name in files:
-                suffix = Path(name).suffix.lower()
-                if suffix in SUFFIXES and not name.startswith("."):
-                    names.append((here / name).relative_to(root).as_posix())
-                elif not name.startswith("."):
-                    others[suffix or "no suffix"] += 1
-        return names
+
+def _local_names(root: Path) -> tuple[list[str], list[str]]:
+    """The files below a folder, and links to folders outside of it; hidden folders have none."""
+    files: list[Path] = []
+    outside: list[Path] = []
+    for folder, subfolders, names in os.walk(root, onerror=_refuse):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        files += [Path(folder, name) for name in names]
+        links = (path for name in subfolders if (path := Path(folder, name)).is_symlink())
+        outside += [link for link in links if not link.resolve().is_relative_to(root)]
+    listed, linked = (
+        [path.relative_to(root).as_posix() for path in paths] for paths in (files, outside)
+    )
+    return listed, linked
 
 
 def _left_out(others: Counter[str]) -> str:

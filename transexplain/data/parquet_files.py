@@ -25,7 +25,8 @@ from transexplain.data.source_files import (
     unpacking,
 )
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
-from transexplain.files.paths import AnyPath, RemotePath, state_of
+from transexplain.files.paths import AnyPath, RemotePath, info_of
+from transexplain.files.remote_files import FileInfo
 from transexplain.types.plans import DatasetSpec
 
 _BATCH = 1024
@@ -295,7 +296,7 @@ def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
     where = f"row {row} of {printable(column)!r} in {printable(path.name)}"
     try:
         with _READING:
-            groups, leaf = _column(path, state_of(path), column)
+            groups, leaf = _column(path, info_of(path), column)
             if not 0 <= row < groups.starts[-1]:
                 raise ValueError(f"it has {groups.starts[-1]:,} rows")
             # one by one: a coded column may be huge
@@ -314,7 +315,7 @@ _READING = threading.Lock()
 
 
 @lru_cache(maxsize=1)  # the next picture is mostly in it, too
-def _column(path: AnyPath, state: tuple[int | str, int], column: str) -> tuple[RowGroups, str]:
+def _column(path: AnyPath, state: FileInfo, column: str) -> tuple[RowGroups, str]:
     """An open column of pictures of a file in this state, and the name of their bytes."""
     del state
     groups = RowGroups(lambda **how: parquet_file(path, **how), path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
 from transexplain.data.picture_places import place_digest
-from transexplain.data.snapshot_pieces import stored_rows
+from transexplain.data.shard_reader import stored_rows
 from transexplain.data.source_files import file_digest, snapshot_file
 from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
