@@ -26,10 +26,10 @@ from transexplain.data.shard_reader import (
     labels_of,
     looked_at,
     make_shards,
+    published,
     read_shard,
     unread_rows,
 )
-from transexplain.data.snapshot_pieces import published
 from transexplain.errors import (
     ConfigurationError,
     EngineError,

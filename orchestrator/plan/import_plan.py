@@ -12,8 +12,7 @@ from transexplain.data.attribution_files import PreparedImport as PreparedFile
 from transexplain.data.attribution_files import prepare_attributions
 from transexplain.data.attribution_rows import FileColumns
 from transexplain.data.class_names import class_names
-from transexplain.data.shard_reader import items_per_shard, make_shards
-from transexplain.data.snapshot_pieces import published
+from transexplain.data.shard_reader import items_per_shard, make_shards, published
 from transexplain.data.table_source import LABEL_DEFAULT, expand
 from transexplain.errors import ConfigurationError, SpecError
 from transexplain.settings import Settings

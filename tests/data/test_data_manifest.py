@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from data_files import items_of, planned, read, write
 
-from transexplain.data import dataset_plan, manifest_rows, shard_reader
+from transexplain.data import dataset_plan, listed_files, shard_reader
 from transexplain.data.shard_reader import (
     clustering_of,
     has_rationales,
@@ -221,7 +221,7 @@ def test_a_worker_reads_its_rows_and_little_else(tmp_path: Path) -> None:
         asked.append(stop - start)
         return ranged(url, start, stop)
 
-    manifest_rows._local.__dict__.clear()
+    listed_files._opened.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(remote_files, "read_range", counted)
         found = read(ref, 512, 1536)
@@ -239,11 +239,11 @@ def test_a_remote_file_that_changed_is_refused(tmp_path: Path) -> None:
     local, _ = both(path, tmp_path)
     assert items_of(ref) == items_of(local)
     remote_files.write(url, write(tmp_path / "data.parquet", rows(TEXTS[1:])))
-    manifest_rows._local.__dict__.clear()
+    listed_files._opened.cache_clear()
     with pytest.raises(DataSourceError, match=r"data.parquet has changed"):
         read(ref, 0, 10)
     remote_files.delete(url)
-    manifest_rows._local.__dict__.clear()
+    listed_files._opened.cache_clear()
     with pytest.raises(DataSourceError, match=r"data.parquet.*resume"):
         read(ref, 0, 10)
 

@@ -16,7 +16,7 @@ from data_files import items_of, told
 from faulty_s3 import BUCKET, FaultyS3
 from PIL import Image
 
-from transexplain.data import manifest_rows, snapshot
+from transexplain.data import listed_files, snapshot
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.data.shard_reader import (
     annotated_groups,
@@ -24,13 +24,16 @@ from transexplain.data.shard_reader import (
     ids_of,
     labels_of,
     make_shards,
+    piece_at,
+    published,
+    put_pieces,
     read_rows,
     read_shard,
+    rows_of_piece,
     unread_rows,
     value_counts,
 )
 from transexplain.data.snapshot import prepare
-from transexplain.data.snapshot_pieces import piece_at, published, put_pieces, rows_of_piece
 from transexplain.errors import DataSourceError, ObjectStoreError, RemoteFileError
 from transexplain.files.remote_files import delete, info, read, under, write
 from transexplain.settings import Settings
@@ -326,5 +329,5 @@ def test_a_manifest_lies_in_the_store_too(s3, table, tmp_path, monkeypatch) -> N
 
 def planned_again(ref: DatasetRef) -> DatasetRef:
     """The same, of which no file is open."""
-    manifest_rows._local.__dict__.clear()
+    listed_files._opened.cache_clear()
     return ref

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packed_pictures import draw, in_parquet, png
 
-from transexplain.data import picture_places
+from transexplain.data import parquet_files
 from transexplain.data.picture_places import picture_at
 from transexplain.errors import DataSourceError, ItemError
 
@@ -115,10 +115,10 @@ def test_rows_are_read_in_any_order_and_once_where_they_come_in_order(tmp_path, 
         return begin(self, **options)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
-    assert [picture_places.cell_bytes(path, "image", row) for row in range(40)] == wanted
+    assert [parquet_files.cell_bytes(path, "image", row) for row in range(40)] == wanted
     assert begun == [0]
     for row in (39, 0, 17, 17, 16, 31, 15):
-        assert picture_places.cell_bytes(path, "image", row) == wanted[row]
+        assert parquet_files.cell_bytes(path, "image", row) == wanted[row]
     assert len(begun) == 4  # at first, and three times back
 
 

@@ -15,7 +15,7 @@ from tiny_audit import make_audit
 
 from orchestrator.dispatch.finish import as_json
 from orchestrator.serve.links import link
-from transexplain.data import snapshot_pieces
+from transexplain.data import shard_reader
 from transexplain.files import remote_files
 from transexplain.files.remote_files import delete, read, under, write
 from transexplain.store import readers, runs, sink_files
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.exhaustive
 @pytest.fixture
 def stored(s3: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of a specification all of whose files lie in the store, as in `tmp_path`."""
-    snapshot_pieces.piece_at.cache_clear()
+    shard_reader.piece_at.cache_clear()
     monkeypatch.setenv("TRANSEXPLAIN_CACHE_DIR", str(tmp_path / "cache"))
     local = make_audit(tmp_path, items=24, evaluation={"items": 0})
     spec = json.loads(local.read_text(encoding="utf-8"))
@@ -82,7 +82,7 @@ def test_a_lost_piece_fails_its_shard_by_name_and_comes_back(
 ) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", "sqlite:///remote.db")
     monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", f"{FOLDER}/snapshots")
-    put = snapshot_pieces.put_pieces
+    put = shard_reader.put_pieces
 
     def losing(*given: object) -> str:
         folder = put(*given)
@@ -90,7 +90,7 @@ def test_a_lost_piece_fails_its_shard_by_name_and_comes_back(
         return folder
 
     with monkeypatch.context() as lossy:
-        lossy.setattr(snapshot_pieces, "put_pieces", losing)
+        lossy.setattr(shard_reader, "put_pieces", losing)
         code, printed = call("run", stored, "--quiet")
         assert code == 3, printed
     code, printed = call("status", "latest")
@@ -98,7 +98,7 @@ def test_a_lost_piece_fails_its_shard_by_name_and_comes_back(
     assert "submit the audit again" in printed
     code, printed = call("plan", stored)
     assert code == 0 and len(under(f"{FOLDER}/snapshots")) == 2  # a plan alone writes nothing
-    snapshot_pieces.piece_at.cache_clear()
+    shard_reader.piece_at.cache_clear()
     assert call("run", stored, "--quiet")[0] == 0  # of the same data: what is missing is written
     assert len(under(f"{FOLDER}/snapshots")) == 3
     runs = json.loads(call("status", "--json")[1])

@@ -17,6 +17,7 @@ from transexplain.data.class_names import names_of
 from transexplain.data.shard_reader import read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
 from transexplain.data.source_files import (
+    NO_FACTS,
     Problem,
     RawRow,
     Record,
@@ -76,7 +77,9 @@ def prepare_attributions(
         ) from error
     source.check()
     return PreparedImport(
-        dataset=replace(snapshot_ref(source, spec, path, files), corpus=source.corpus.hexdigest()),
+        dataset=replace(
+            snapshot_ref(source, spec, path, files, NO_FACTS), corpus=source.corpus.hexdigest()
+        ),
         classes=requested.classes.classes
         if requested.classes
         else tuple(sorted(source.classes | source.predictions | source.labels)),

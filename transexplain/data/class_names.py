@@ -10,12 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from transexplain.data.parquet_files import parquet_file
 from transexplain.data.source_files import reading
 from transexplain.errors import DataSourceError
-from transexplain.files.paths import AnyPath, RemotePath, state_of
-from transexplain.files.remote_files import is_url
+from transexplain.files.paths import AnyPath, info_of
+from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.text.parsing import UnreadableError, read_json, read_text, read_yaml
 
 _METADATA = b"huggingface"
@@ -51,10 +50,8 @@ def agreed(named: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
 def _names_in(path: AnyPath, column: str) -> tuple[str, ...]:
     if path.suffix.lower() != ".parquet":
         return names_of(str(path), column)
-    with reading(path):
-        opened = path.ranges() if isinstance(path, RemotePath) else path
-        with pq.ParquetFile(opened, pre_buffer=False) as file:
-            return names_of(str(path), column, file.schema_arrow.metadata)
+    with reading(path), parquet_file(path) as file:
+        return names_of(str(path), column, file.schema_arrow.metadata)
 
 
 def names_of(
@@ -74,14 +71,14 @@ def names_beside(place: str, column: str) -> tuple[str, ...]:
     for folder in folders:
         for document in (folder / "dataset_info.json", folder / "README.md"):
             if document.is_file() and (
-                names := _of_column(_read(document, state_of(document)), column)
+                names := _of_column(_read(document, info_of(document)), column)
             ):
                 return names
     return ()
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, state: tuple[int | str, int]) -> Any:
+def _read(path: Path, state: FileInfo) -> Any:
     del state
     try:
         text = read_text(path)

@@ -7,33 +7,38 @@ footers of Parquet files, and of text files once where their rows begin.
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from transexplain.data import FORMATS, SOURCES, listed_files, snapshot
-from transexplain.data.class_names import agreed, names_of
+from transexplain.data import FORMATS, SOURCES, snapshot
 from transexplain.data.file_formats import USUAL, UTF8, dialect_of
 from transexplain.data.item_clusters import MOST, Clusters
-from transexplain.data.listed_files import STEP, Layout, ListedFile, index_lines
-from transexplain.data.manifest_rows import LocatedFile, info_of, manifest_records
+from transexplain.data.listed_files import (
+    STEP,
+    Layout,
+    ListedFile,
+    index_lines,
+    manifest_records,
+    read_manifest,
+    write_manifest,
+)
+from transexplain.data.parquet_files import parquet_file
 from transexplain.data.source_files import (
-    Note,
     OpenTable,
     file_digest,
     grouped,
     reading,
     with_partitions,
 )
-from transexplain.data.table_source import LABEL_DEFAULT, Labelled, expand, format_of, resolve
+from transexplain.data.table_source import Columns, SeenFiles, expand, format_of, resolve
 from transexplain.errors import DataSourceError
 from transexplain.files import remote_files
 from transexplain.files.atomic_write import atomic_file, temporary_file
-from transexplain.files.paths import RemotePath, any_path
+from transexplain.files.paths import any_path, info_of
 from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
@@ -62,7 +67,8 @@ def plan_dataset(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     size = sum(file.size for file in files)
     if spec.snapshot == "auto" and size <= COPIED:
         return snapshot.prepare(spec, snapshot_dir)
-    planning = _Planning(spec, snapshot.snapshot_folder(snapshot_dir), hashed=size <= _HASHED)
+    folder, hashed = snapshot.snapshot_folder(snapshot_dir), size <= _HASHED
+    planning = _Planning(spec, folder, hashed, SeenFiles(spec))
     try:
         return planning.dataset(files)
     except _NotUtf8Error as error:
@@ -108,10 +114,7 @@ def _obstacle(spec: DatasetSpec) -> str:
 
 def _files(source: str) -> list[FileInfo]:
     """The files that a path, a URL or a glob of them means, sorted."""
-    paths = expand(source.removeprefix("files:"))
-    return [
-        path.described() if isinstance(path, RemotePath) else info_of(str(path)) for path in paths
-    ]
+    return [info_of(path) for path in expand(source.removeprefix("files:"))]
 
 
 @dataclass(slots=True)
@@ -121,10 +124,7 @@ class _Planning:
     spec: DatasetSpec
     folder: Path
     hashed: bool  #: Parquet files are
-    noted: list[Note] = field(default_factory=list)
-    labelled: Labelled = field(default_factory=Labelled)
-    #: what files call the numbers of labels -> the first of them
-    called: dict[tuple[str, ...], str] = field(default_factory=dict)
+    seen: SeenFiles
 
     def dataset(self, files: Sequence[FileInfo]) -> DatasetRef:
         """The manifest of these files, written, and the record of it."""
@@ -133,7 +133,7 @@ class _Planning:
         # those that a snapshot of the same data has
         columns = [*snapshot.SCHEMA.names, *snapshot.further_columns(spec), *cluster]
         with temporary_file(self.folder) as temporary:
-            rows = listed_files.write(
+            rows = write_manifest(
                 temporary, self._listed(files), clusters=None, found={}, columns=columns
             )
             if not rows:
@@ -150,10 +150,14 @@ class _Planning:
                 path = snapshot.named_by_digest(temporary, self.folder)
             else:
                 path = self._with_clusters(ref, temporary, columns)
-        notes = (*self._notes(len(files), rows), *grouped((*self.noted, *self.labelled.notes())))
-        names = agreed((place, names) for names, place in self.called.items())
-        ref = replace(ref, read_as=notes, label_names=names)
-        return replace(ref, snapshot=str(path), fingerprint=path.stem)
+        facts = self.seen.facts()
+        return replace(
+            ref,
+            snapshot=str(path),
+            fingerprint=path.stem,
+            read_as=(*self._notes(len(files), rows), *grouped(facts.notes)),
+            label_names=facts.label_names,
+        )
 
     def _with_clusters(self, ref: DatasetRef, plain: Path, columns: list[str]) -> Path:
         """The manifest of few rows, which are read once: their ids differ, and which are alike."""
@@ -170,10 +174,10 @@ class _Planning:
         firsts, facts = clustering
         joined = {row: first for row, first in enumerate(firsts) if first is not None}
         names = [*(column for column in columns if column != "cluster"), "cluster"]
-        manifest = listed_files.read(plain)
+        manifest = read_manifest(plain)
         listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
         with temporary_file(self.folder) as clustered:
-            listed_files.write(clustered, listed, clusters=joined, found=facts, columns=names)
+            write_manifest(clustered, listed, clusters=joined, found=facts, columns=names)
             return snapshot.named_by_digest(clustered, self.folder)
 
     def _notes(self, files: int, rows: int) -> Iterator[str]:
@@ -203,15 +207,12 @@ class _Planning:
     def _parquet(self, info: FileInfo) -> ListedFile:
         """By its footer."""
         place = info.url
-        with (
-            reading(place),
-            pq.ParquetFile(LocatedFile(info).arrow(), pre_buffer=False) as footer,
-        ):
-            self._call(place, footer.schema_arrow.metadata)
-            rows, names = footer.metadata.num_rows, tuple(footer.schema_arrow.names)
-        table = with_partitions(OpenTable(columns=names, rows=lambda _: iter(())), place)
-        columns = resolve(self.spec, table, Path(place))
-        self.labelled.add(Path(place).name, self.spec, table)
+        with reading(place), parquet_file(any_path(place)) as footer:
+            rows, schema = footer.metadata.num_rows, footer.schema_arrow
+        table = OpenTable(
+            columns=tuple(schema.names), rows=lambda _: iter(()), metadata=schema.metadata
+        )
+        columns = self._resolved(place, table)
         whole = self.hashed and not is_url(place)
         return ListedFile(
             info=info,
@@ -221,25 +222,24 @@ class _Planning:
             layout=Layout(format="parquet"),
         )
 
-    def _call(self, place: str, metadata: Mapping[bytes, bytes] | None = None) -> None:
-        """Note what a file calls the numbers of its labels."""
-        names = names_of(place, self.spec.label or LABEL_DEFAULT, metadata)
-        self.called.setdefault(names, place)
+    def _resolved(self, place: str, own: OpenTable) -> Columns:
+        """The columns of a file that are read, those of its folders among them."""
+        table = with_partitions(own, place)
+        columns = resolve(self.spec, table, Path(place))
+        self.seen.add(place, table)
+        return columns
 
     def _text(self, info: FileInfo) -> ListedFile:
         """By where its rows begin, which is looked up once."""
-        self._call(info.url)
         kind = format_of(Path(info.url))
         with _local_head(info) as path:
             dialect = dialect_of(path, self.spec, USUAL[kind])
             if dialect.encoding != UTF8:
                 raise _NotUtf8Error(f"{Path(info.url).name} is in {dialect.encoding}:")
-            self.noted.append((Path(info.url).name, dialect.detected))
-            with FORMATS.load(kind)(path, self.spec) as own:
-                table = with_partitions(own, info.url)
-                columns = resolve(self.spec, table, Path(info.url))
-                self.labelled.add(Path(info.url).name, self.spec, table)
-                header = () if kind == "jsonl" else own.columns
+            self.seen.notes.append((Path(info.url).name, dialect.detected))
+            with FORMATS.load(kind)(path, self.spec) as table:
+                columns = self._resolved(info.url, table)
+                header = () if kind == "jsonl" else table.columns
         quoting = self.spec.quoting
         layout = Layout(
             format=kind,
@@ -255,13 +255,13 @@ class _Planning:
         key = json.dumps([asdict(info), asdict(listed.layout), STEP])
         kept = self.folder / f"{hashlib.sha256(key.encode()).hexdigest()}.lines"
         with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            return replace(listed_files.read(kept).listed(0), columns=listed.columns)
+            return replace(read_manifest(kept).listed(0), columns=listed.columns)
         with reading(info.url), any_path(info.url).open("rb") as stream:
             indexed = index_lines(stream, listed)
-        if info_of(info.url) != info:
+        if info_of(any_path(info.url)) != info:
             raise DataSourceError(f"{info.url} was changed while it was read; try again")
         with atomic_file(kept) as path:
-            listed_files.write(path, [indexed], clusters=None, found={}, columns=())
+            write_manifest(path, [indexed], clusters=None, found={}, columns=())
         return indexed
 
 

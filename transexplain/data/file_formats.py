@@ -23,7 +23,8 @@ from transexplain.data.source_files import (
     unpacking,
 )
 from transexplain.errors import DataSourceError
-from transexplain.files.paths import AnyPath, RemotePath, state_of
+from transexplain.files.paths import AnyPath, RemotePath, info_of
+from transexplain.files.remote_files import FileInfo
 from transexplain.text.parsing import refuse_depth
 from transexplain.types.plans import DatasetSpec
 
@@ -74,14 +75,14 @@ def dialect_of(path: AnyPath, spec: DatasetSpec, usual: str | None = None) -> Di
     Raises DataSourceError where the file cannot be read, or there is no such encoding.
     """
     there = isinstance(path, RemotePath) or path.exists()
-    state = state_of(path) if there else (0, 0)
+    state = info_of(path) if there else None
     return _dialect(path, state, spec.encoding, spec.delimiter, usual)
 
 
 @lru_cache(maxsize=1024)
 def _dialect(
     path: AnyPath,
-    state: tuple[int | str, int],
+    state: FileInfo | None,
     encoding: str | None,
     delimiter: str | None,
     usual: str | None,

@@ -21,20 +21,25 @@ from transexplain.files.paths import AnyPath, RemotePath, local_path, with_conte
 from transexplain.files.remote_files import is_url, pinned, under
 from transexplain.types.plans import DatasetSpec, Modality
 
+T = TypeVar("T")
 
-def read_ahead(root: AnyPath, names: Iterable[str | None]) -> Iterator[RemotePath | None]:
-    """For each name below `root` the file with its bytes, several read at the same time.
+
+def with_pictures(
+    root: AnyPath, rows: Iterable[T], name_of: Callable[[T], str | None], together: int = 64
+) -> Iterator[tuple[T, RemotePath | None]]:
+    """Each row, and the file below `root` that it names with its bytes, `together` read at once.
 
     None where there is no name, where it leads outside, and for folders of this machine.
     """
     if not isinstance(root, RemotePath):
-        yield from (None for _ in names)
+        yield from ((row, None) for row in rows)
         return
-    waiting = iter(names)
-    while some := list(islice(waiting, _TOGETHER)):
-        paths = {name: path for name in some if (path := _below(root, name)) is not None}
-        read = dict(zip(paths, with_contents(paths.values()), strict=True))
-        yield from (read.get(name) for name in some)
+    waiting = iter(rows)
+    while some := list(islice(waiting, together)):
+        names = list(map(name_of, some))
+        paths = {name: path for name in names if (path := _below(root, name)) is not None}
+        contents = dict(zip(paths, with_contents(paths.values()), strict=True))
+        yield from zip(some, map(contents.get, names), strict=True)
 
 
 def _below(root: RemotePath, name: str | None) -> RemotePath | None:
@@ -45,7 +50,6 @@ def _below(root: RemotePath, name: str | None) -> RemotePath | None:
     return path if isinstance(path, RemotePath) else None
 
 
-_TOGETHER = 64  #: files of a store that are read at the same time
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif"})
 _JPEG = b"\xff\xd8"  #: how its bytes begin
@@ -56,8 +60,6 @@ _SCAN = b"\xff\xda"  #: how one begins, and nothing else in the coded pixels
 
 #: `warnings.catch_warnings` swaps a list of the whole process: one decoder at a time
 _DECODING = threading.Lock()
-
-T = TypeVar("T")
 
 
 def load_image(path: AnyPath, *, name: str | None = None, sha256: str | None = None) -> Image.Image:
@@ -207,8 +209,8 @@ class ImageFolderSource:
 
     def records(self) -> Generator[Record]:
         """One record per picture, its bytes hashed."""
-        read = read_ahead(self._root, self._names)
-        for index, (name, path) in enumerate(zip(self._names, read, strict=True)):
+        pictured = with_pictures(self._root, self._names, str)
+        for index, (name, path) in enumerate(pictured):
             folder = PurePosixPath(name).parent.name
             label = printable(folder) if folder else None
             try:
@@ -221,15 +223,16 @@ class ImageFolderSource:
 
     def _find(self, location: str) -> tuple[list[str], Counter[str]]:
         """The pictures, and how many files there are of each other suffix."""
-        others: Counter[str] = Counter()
         if isinstance(self._root, RemotePath):
+            outside: list[str] = []
             listed = [file.url.removeprefix(f"{self.root}/") for file in under(f"{self.root}/")]
-            listed = [name for name in listed if "/." not in f"/{name}"]
-            names = [name for name in listed if PurePosixPath(name).suffix.lower() in SUFFIXES]
-            rest = (PurePosixPath(name).suffix.lower() for name in listed)
-            others.update(suffix or "no suffix" for suffix in rest if suffix not in SUFFIXES)
         else:
-            names = self._local_names(self._root, others)
+            listed, outside = _local_names(self._root)
+        shown = (name for name in listed if "/." not in f"/{name}")
+        suffixes = {name: PurePosixPath(name).suffix.lower() for name in shown}
+        names = [name for name, suffix in suffixes.items() if suffix in SUFFIXES] + outside
+        rest = (suffix for suffix in suffixes.values() if suffix not in SUFFIXES)
+        others = Counter(suffix or "no suffix" for suffix in rest)
         if not names:
             counts = ", ".join(f"{count} {suffix}" for suffix, count in others.most_common(5))
             known = " ".join(sorted(SUFFIXES))
@@ -238,22 +241,20 @@ class ImageFolderSource:
             )
         return sorted(names), others
 
-    def _local_names(self, root: Path, others: Counter[str]) -> list[str]:
-        """The pictures below a folder; files of other suffixes are counted."""
-        names: list[str] = []
-        for folder, subfolders, files in os.walk(root, onerror=_refuse):
-            subfolders[:] = [name for name in subfolders if not name.startswith(".")]
-            here = Path(folder)
-            links = [here / name for name in subfolders if (here / name).is_symlink()]
-            outside = [link for link in links if not link.resolve().is_relative_to(root)]
-            names.extend(path.relative_to(root).as_posix() for path in outside)
-            for name in files:
-                suffix = Path(name).suffix.lower()
-                if suffix in SUFFIXES and not name.startswith("."):
-                    names.append((here / name).relative_to(root).as_posix())
-                elif not name.startswith("."):
-                    others[suffix or "no suffix"] += 1
-        return names
+
+def _local_names(root: Path) -> tuple[list[str], list[str]]:
+    """The files below a folder, and links to folders outside of it; hidden folders have none."""
+    files: list[Path] = []
+    outside: list[Path] = []
+    for folder, subfolders, names in os.walk(root, onerror=_refuse):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        files += [Path(folder, name) for name in names]
+        links = (path for name in subfolders if (path := Path(folder, name)).is_symlink())
+        outside += [link for link in links if not link.resolve().is_relative_to(root)]
+    listed, linked = (
+        [path.relative_to(root).as_posix() for path in paths] for paths in (files, outside)
+    )
+    return listed, linked
 
 
 def _left_out(others: Counter[str]) -> str:

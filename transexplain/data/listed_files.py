@@ -1,17 +1,25 @@
 """The manifest of a dataset: a Parquet file that lists its files, and that stands for a snapshot.
 
 A row is a file: where it lies, its size and state, its rows, which of its columns are read, and of
-a text file where its rows begin. Like a snapshot it is named by its own sha256.
+a text file where its rows begin. Like a snapshot it is named by its own sha256. Rows are read
+straight from the files, and nothing beside them.
 """
 
 import hashlib
+import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +27,22 @@ from numpy.typing import NDArray
 
 from transexplain.data import file_formats
 from transexplain.data.file_formats import Splitter
-from transexplain.data.source_files import Problem, RawRow
-from transexplain.data.table_source import Columns
-from transexplain.files.remote_files import FileInfo
+from transexplain.data.parquet_files import RowGroups, parquet_file, rows_of
+from transexplain.data.source_files import (
+    OpenTable,
+    Problem,
+    RawRow,
+    Record,
+    file_digest,
+    reading,
+    snapshot_file,
+    with_partitions,
+)
+from transexplain.data.table_source import Columns, RowReader
+from transexplain.errors import DataSourceError, RemoteFileError
+from transexplain.files.paths import any_path, info_of, part_of
+from transexplain.files.remote_files import FileInfo, is_url
+from transexplain.types.plans import DatasetRef
 
 #: rows between two that are noted, as many as are read at once
 STEP = 256
@@ -112,18 +133,12 @@ def _starts(
 
 
 _COLUMNS = {
-    "place": pa.string(),
-    "size": pa.int64(),
-    "state": pa.string(),
-    "sha256": pa.string(),
+    "file": pa.string(),  #: JSON, see `_FileFacts`
     "rows": pa.int64(),
-    "columns": pa.string(),
-    "layout": pa.string(),
     "noted": pa.list_(pa.int64()),
     "offsets": pa.list_(pa.int64()),
 }
 _SCHEMA = pa.schema([pa.field(name, kind, nullable=False) for name, kind in _COLUMNS.items()])
-_WHERE = ("noted", "offsets")
 _FACTS = b"transexplain_manifest"
 #: files of a row group, and rows that are noted in it
 _TOGETHER, _NOTED = 256, 65_536
@@ -145,6 +160,19 @@ class ListedFile:
         default_factory=lambda: _NONE
     )  #: (N,) bytes that they begin at
 
+    def own_columns(self, names: Collection[str]) -> tuple[str, ...]:
+        """The wanted columns among those that the file itself has."""
+        return tuple(name for name in self.columns.wanted if name in names)
+
+
+class _FileFacts(TypedDict):
+    """What is kept of a file beside its rows."""
+
+    info: FileInfo
+    sha256: str
+    columns: Columns
+    layout: Layout
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileManifest:
@@ -164,7 +192,7 @@ class FileManifest:
         return _group(self.path, group)[number - self.groups[group]]
 
 
-def write(
+def write_manifest(
     path: Path,
     files: Iterable[ListedFile],
     *,
@@ -195,22 +223,21 @@ def write(
     return rows
 
 
-def _table(files: Sequence[ListedFile], schema: pa.Schema) -> Any:
+def _table(files: Sequence[ListedFile], schema: pa.Schema) -> pa.Table:
+    facts = [
+        _FileFacts(info=file.info, sha256=file.sha256, columns=file.columns, layout=file.layout)
+        for file in files
+    ]
     columns = {
-        "place": [file.info.url for file in files],
-        "size": [file.info.size for file in files],
-        "state": [file.info.state for file in files],
-        "sha256": [file.sha256 for file in files],
+        "file": [msgspec.json.encode(fact, order="deterministic").decode() for fact in facts],
         "rows": [file.rows for file in files],
-        "columns": [json.dumps(asdict(file.columns), sort_keys=True) for file in files],
-        "layout": [json.dumps(asdict(file.layout), sort_keys=True) for file in files],
         "noted": [file.noted for file in files],
         "offsets": [file.offsets for file in files],
     }
     return pa.table(columns, schema=schema)
 
 
-def read(path: Path) -> FileManifest:
+def read_manifest(path: Path) -> FileManifest:
     """The manifest, without where rows begin in its files; it was verified before."""
     stat = path.stat()
     return _read(path, stat.st_mtime_ns, stat.st_size)
@@ -239,23 +266,211 @@ def _read(path: Path, changed: int, size: int) -> FileManifest:
 def _group(path: Path, group: int) -> list[ListedFile]:
     with pq.ParquetFile(path, pre_buffer=False) as file:
         table = file.read_row_group(group, use_threads=False)
-    where = {name: [chunk.values.to_numpy() for chunk in table.column(name)] for name in _WHERE}
-    rows = table.drop_columns(list(_WHERE)).to_pylist()
+    rows = table.column("rows").to_pylist()
+    noted, offsets = (
+        [cell.values.to_numpy() for cell in table.column(name)] for name in ("noted", "offsets")
+    )
     return [
         ListedFile(
-            info=FileInfo(url=row["place"], size=row["size"], state=row["state"]),
-            sha256=row["sha256"],
-            rows=row["rows"],
-            columns=Columns(**_tuples(json.loads(row["columns"]))),
-            layout=Layout(**_tuples(json.loads(row["layout"]))),
-            noted=where["noted"][place],
-            offsets=where["offsets"][place],
+            **msgspec.json.decode(facts.as_py(), type=_FileFacts),
+            rows=rows[place],
+            noted=noted[place],
+            offsets=offsets[place],
         )
-        for place, row in enumerate(rows)
+        for place, facts in enumerate(table.column("file"))
     ]
 
 
-def _tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
+#: seconds for which a remote file is taken to be what it was
+_TRUSTED = 10.0
+
+
+def checked(planned: FileInfo, sha256: str) -> FileInfo:
+    """What a file of a plan is now; `sha256` is that of its bytes, "" where they were not read.
+
+    Raises DataSourceError where it was changed or is gone, ObjectStoreError.
+    """
+    try:
+        with _named(planned.url):
+            now = info_of(any_path(planned.url))
+    except DataSourceError as error:
+        raise DataSourceError(
+            f"{error}; it was one of the data's files when the audit was planned: put it back "
+            "and resume the run, or plan the audit again"
+        ) from None
+    same = (now.size, now.state) == (planned.size, planned.state)
+    if not same and now.size == planned.size and sha256 and not is_url(now.url):
+        # put back with another time: its bytes decide, where they are known
+        same = file_digest(Path(now.url)) == sha256
+    if not same:
+        raise DataSourceError(
+            f"{now.url} has changed since the audit was planned: {planned.size:,} bytes "
+            f"({planned.state}) then, {now.size:,} ({now.state}) now; put the file back "
+            "with its time of change (cp -p, rsync -t) and resume the run, or plan again"
+        )
+    return now
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """A block whose errors name the file."""
+    try:
+        yield
+    except RemoteFileError as error:
+        raise DataSourceError(str(error)) from None
+    except OSError as error:
+        raise DataSourceError(f"cannot read {place}: {error.strerror or error}") from error
+
+
+def manifest_rows(ref: DatasetRef, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    """The rows from `start` to `stop` as a snapshot of the same data would hold them.
+
+    The manifest was verified before. Raises DataSourceError that names the file where one has
+    changed or is gone, ObjectStoreError.
+    """
+    manifest = read_manifest(snapshot_file(ref))
+    for row, record in manifest_records(ref, start, stop):
+        values = {name: getattr(record, name) for name in manifest.columns}
+        if manifest.clusters is not None:
+            cluster = manifest.clusters.get(row)
+            values["cluster"] = None if cluster is None else str(cluster)
+        yield values
+
+
+def manifest_records(ref: DatasetRef, start: int, stop: int) -> Iterator[tuple[int, Record]]:
+    """As `manifest_rows`, each with its number; clusters are as the files name them."""
+    row = start
+    while row < stop:
+        first, end, opened = _at(ref, row)
+        reader = RowReader(opened.listed.columns, Path(), "")
+        for raw in opened.rows(row - first, min(stop, end) - first):
+            yield row, reader.record(row, raw)
+            row += 1
+
+
+def aligned(ref: DatasetRef, row: int) -> int:
+    """The last row at or before this one from which on its file can be read."""
+    first, _, opened = _at(ref, row)
+    return first + int(opened.begins[opened.block(row - first)])
+
+
+def changed_files(ref: DatasetRef) -> Iterator[str]:
+    """Return what is wrong with each of the files that is not as it was when the audit was planned.
+
+    Raises as `read_manifest`, ObjectStoreError.
+    """
+    manifest = read_manifest(snapshot_file(ref))
+    for number in range(len(manifest.starts) - 1):
+        listed = manifest.listed(number)
+        try:
+            checked(listed.info, listed.sha256)
+        except DataSourceError as error:
+            yield str(error)
+
+
+def _at(ref: DatasetRef, row: int) -> "tuple[int, int, _File]":
+    """First row of the file that holds a row, the one behind its last, and the file.
+
+    It is kept open for the rows after these, and checked each time.
+    """
+    manifest = read_manifest(snapshot_file(ref))
+    number = int(np.searchsorted(manifest.starts, row, side="right")) - 1
+    file = _opened(manifest.path, ref.fingerprint, number, threading.get_ident())
+    file.check()
+    return int(manifest.starts[number]), int(manifest.starts[number + 1]), file
+
+
+@lru_cache(maxsize=16)
+def _opened(manifest: Path, fingerprint: str, number: int, thread: int) -> "_File":
+    """A file of the manifest; each thread has its own."""
+    del fingerprint, thread
+    listed = read_manifest(manifest).listed(number)
+    return (_Parquet if listed.layout.format == "parquet" else _TextFile)(listed)
+
+
+class _File(ABC):
+    """An open file of the manifest.
+
+    `columns` are those that are read from it, and not from its folders; `begins` the rows that
+    it can be read from.
+    """
+
+    columns: tuple[str, ...]
+    begins: Sequence[int] | NDArray[np.int64]
+
+    def __init__(self, listed: ListedFile) -> None:
+        self.listed = listed
+        self._info, self._checked = checked(listed.info, listed.sha256), time.monotonic()
+
+    def check(self) -> None:
+        """Raise DataSourceError where it was changed or is gone; ask a store now and then."""
+        if not is_url(self._info.url) or time.monotonic() - self._checked >= _TRUSTED:
+            self._info = checked(self._info, self.listed.sha256)
+            self._checked = time.monotonic()
+
+    def rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        """Rows of the file, by their number in it."""
+        table = OpenTable(columns=self.columns, rows=lambda _: self._rows(start, stop))
+        wanted = self.listed.columns.wanted
+        return with_partitions(table, self.listed.info.url).rows(wanted)
+
+    @abstractmethod
+    def _rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        """As `rows`, without the columns of its folders."""
+
+    def block(self, row: int) -> int:
+        """The number in `begins` of the last row at or before this one."""
+        return int(np.searchsorted(self.begins, row, side="right")) - 1
+
+
+class _TextFile(_File):
+    """A text file: as many rows as are noted together are read and kept at a time."""
+
+    def __init__(self, listed: ListedFile) -> None:
+        super().__init__(listed)
+        self.columns = listed.own_columns(listed.layout.header or listed.columns.wanted)
+        self.begins = listed.noted
+        self._block, self._held = -1, list[RawRow]()
+
+    def _rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        while start < stop:
+            block = self.block(start)
+            first = int(self.begins[block])
+            if block != self._block:
+                self._held, self._block = list(self._read(block)), block
+            end = min(stop, first + len(self._held))
+            if end <= start:
+                raise DataSourceError(
+                    f"{self.listed.info.url} has {start:,} rows where {self.listed.rows:,} were "
+                    "planned; plan the audit again"
+                )
+            yield from self._held[start - first : end - first]
+            start = end
+
+    def _read(self, block: int) -> Iterator[RawRow]:
+        rows = [*self.begins[block : block + 2], self.listed.rows]
+        offsets = [*self.listed.offsets[block : block + 2], self.listed.info.size]
+        path = any_path(self.listed.info.url)
+        with _named(self.listed.info.url):
+            content = io.BytesIO(part_of(path, int(offsets[0]), int(offsets[1])))
+        lines = file_formats.lines_of(content.readline, path, beginning=False)
+        return islice(self.listed.layout.rows(lines, self.columns), int(rows[1] - rows[0]))
+
+
+class _Parquet(_File):
+    """A Parquet file: a row group is decoded from its beginning, and on from where it was left."""
+
+    def __init__(self, listed: ListedFile) -> None:
+        super().__init__(listed)
+        path = any_path(listed.info.url)
+        with reading(path):
+            self._groups = RowGroups(lambda **how: parquet_file(path, **how), path)
+        self.columns = listed.own_columns(self._groups.file.schema_arrow.names)
+        self.begins = self._groups.starts
+
+    def _rows(self, start: int, stop: int) -> Iterator[RawRow]:
+        while start < stop:
+            with reading(self.listed.info.url):
+                first, batch = self._groups.batch_at(start, self.columns)
+                yield from rows_of(batch.slice(start - first, stop - start), self.columns)
+            start = first + len(batch)

@@ -1,26 +1,46 @@
 """Reads rows of Parquet files, in batches that fit into memory whatever the file asks for."""
 
+import bisect
 import gzip
+import hashlib
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import lru_cache
+from itertools import accumulate
 from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from transexplain.data.picture_places import TOGETHER, holds_pictures, packed_cells, plain_column
-from transexplain.data.source_files import MAX_ROW, OpenTable, Problem, RawRow, unpacking
-from transexplain.errors import DataSourceError
-from transexplain.files.paths import AnyPath, RemotePath
+from transexplain.data.source_files import (
+    MAX_ROW,
+    OpenTable,
+    PackedPicture,
+    Problem,
+    RawRow,
+    printable,
+    unpacking,
+)
+from transexplain.errors import DataSourceError, ItemError, RemoteFileError
+from transexplain.files.paths import AnyPath, RemotePath, info_of
+from transexplain.files.remote_files import FileInfo
 from transexplain.types.plans import DatasetSpec
 
 _BATCH = 1024
+_PICTURES = 16  #: pictures that are read at once
 _REQUEST = 8 << 20  #: bytes of a column that one request to a store asks for
 _BUFFER = 1 << 20  #: streamed column chunks: a row group of gigabytes never stands in memory whole
 _PLAIN = 1 << 20  #: bytes that pages of a column may have without a closer look
 _NESTED = 1 << 26  #: values of a column of lists in a row group
+
+
+def parquet_file(source: AnyPath | IO[bytes], **options: Any) -> pq.ParquetFile:
+    """The open file, of which only what is asked for is read."""
+    opened = source.ranges() if isinstance(source, RemotePath) else source
+    return pq.ParquetFile(opened, **{"buffer_size": _BUFFER, "pre_buffer": False, **options})
 
 
 @contextmanager
@@ -31,7 +51,7 @@ def open_parquet(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
     """
     with _seekable(path) as stream:
         size = _REQUEST if isinstance(path, RemotePath) else _BUFFER
-        groups = RowGroups(lambda **how: pq.ParquetFile(stream, buffer_size=size, **how), path)
+        groups = RowGroups(lambda **how: parquet_file(stream, buffer_size=size, **how), path)
         with groups.file:
             yield OpenTable(
                 columns=tuple(groups.file.schema_arrow.names),
@@ -42,19 +62,22 @@ def open_parquet(path: AnyPath, spec: DatasetSpec) -> Iterator[OpenTable]:
 
 @contextmanager
 def _seekable(path: AnyPath) -> Iterator[IO[bytes]]:
-    with ExitStack() as stack:
-        packed = path.suffix.lower() == ".gz"
-        if isinstance(path, RemotePath) and not packed:  # only the columns that are wanted
-            stream: IO[bytes] = cast(IO[bytes], stack.enter_context(path.ranges()))
-        else:
-            stream = stack.enter_context(path.open("rb"))
-        if packed:
-            unpacked, count = stack.enter_context(gzip.open(stream)), unpacking(path)
-            stream = stack.enter_context(tempfile.TemporaryFile())
-            while piece := unpacked.read(_BUFFER):
-                count(len(piece))
-                stream.write(piece)
-            stream.seek(0)
+    if path.suffix.lower() != ".gz":
+        # of a store only the columns that are wanted
+        opened = path.ranges() if isinstance(path, RemotePath) else path.open("rb")
+        with opened as stream:
+            yield cast(IO[bytes], stream)
+        return
+    count = unpacking(path)
+    with (
+        path.open("rb") as packed,
+        gzip.open(packed) as unpacked,
+        tempfile.TemporaryFile() as stream,
+    ):
+        while piece := unpacked.read(_BUFFER):
+            count(len(piece))
+            stream.write(piece)
+        stream.seek(0)
         yield stream
 
 
@@ -67,15 +90,30 @@ class RowGroups:
 
     def __init__(self, opened: Callable[..., Any], path: AnyPath | str) -> None:
         self._opened, self._path = opened, path
-        self.file = opened(pre_buffer=False)
+        self.file = opened()
+        metadata = self.file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self.starts = list(accumulate(sizes, initial=0))  #: first row of each; at the end all
+        self._group, self._first, self._batch = -1, 0, pa.nulls(0)  #: read last, its first row
+        self._batches: Iterator[Any] = iter(())
+
+    def batch_at(self, row: int, wanted: Sequence[str], size: int = _BATCH) -> tuple[int, Any]:
+        """The batch that holds a row, and its first row; rows asked for in order are read once."""
+        group = bisect.bisect_right(self.starts, row) - 1
+        if group != self._group or row < self._first:
+            self._group, self._first, self._batch = group, self.starts[group], pa.nulls(0)
+            self._batches = self.batches(group, wanted, size)
+        while row >= self._first + len(self._batch):
+            if (batch := next(self._batches, None)) is None:
+                raise EOFError("it ends early")
+            self._first, self._batch = self._first + len(self._batch), batch
+        return self._first, self._batch
 
     def batches(self, group: int, wanted: Sequence[str], size: int = _BATCH) -> Iterator[Any]:
         """The rows of one group; raises DataSourceError for lists of far too many values."""
         file, columns = self.file, list(wanted)
         if coded := [name for name in self._large(group, wanted) if self._is_long(group, name)]:
-            file = self._opened(
-                pre_buffer=False, metadata=self.file.metadata, read_dictionary=coded
-            )
+            file = self._opened(metadata=self.file.metadata, read_dictionary=coded)
         batches: Iterator[Any] = file.iter_batches(
             batch_size=size, row_groups=[group], columns=columns, use_threads=False
         )
@@ -98,7 +136,7 @@ class RowGroups:
 
     def _is_long(self, group: int, name: str) -> bool:
         """Whether a batch of the longest text in a dictionary is larger than any row may be."""
-        file = self._opened(pre_buffer=False, metadata=self.file.metadata, read_dictionary=[name])
+        file = self._opened(metadata=self.file.metadata, read_dictionary=[name])
         some = file.iter_batches(batch_size=1, row_groups=[group], columns=[name])
         column = next(some).column(0)
         while not pa.types.is_dictionary(column.type):
@@ -113,9 +151,9 @@ def _rows(
     groups: RowGroups, wanted: Sequence[str], path: AnyPath, pictures: str | None
 ) -> Iterator[RawRow]:
     kind = groups.file.schema_arrow
-    if pictures and not holds_pictures(kind.field(pictures).type, path, pictures):
+    if pictures and not _holds_pictures(kind.field(pictures).type, path, pictures):
         pictures = None
-    size, row, count = TOGETHER if pictures else _BATCH, 0, unpacking(path)
+    size, row, count = _PICTURES if pictures else _BATCH, 0, unpacking(path)
     for group in range(groups.file.num_row_groups):
         for batch in groups.batches(group, wanted, size):
             count(sum(map(_size, batch.columns)))
@@ -133,7 +171,7 @@ def rows_of(
         yield from rows_of(batch.slice(half), wanted, pictures, first + half)
         return
     columns = [
-        packed_cells(batch.column(name), name, first)
+        _packed_cells(batch.column(name), name, first)
         if name == pictures
         else _cells(batch.column(name), name)
         for name in wanted
@@ -176,7 +214,7 @@ def _cells(column: Any, name: str) -> list[Any]:
 
 def _plain(column: Any) -> Any:
     """The column in a type whose values become plain Python objects."""
-    column = plain_column(column)
+    column = _plain_column(column)
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.binary())
@@ -185,3 +223,101 @@ def _plain(column: Any) -> Any:
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.string())
     return column
+
+
+_BYTES, _PATH = "bytes", "path"  #: of a picture, as the library `datasets` writes it
+
+
+def _plain_column(column: Any) -> Any:
+    """A column without what only says how it is kept: extension types and dictionaries."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _holds_pictures(kind: Any, path: AnyPath, name: str) -> bool:
+    """Return whether a column holds the bytes of pictures; False: their paths, as texts.
+
+    Raises DataSourceError where it holds neither.
+    """
+    kind = _storage(kind)
+    fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+    if _is_bytes(kind) or (pa.types.is_struct(kind) and _is_bytes(fields.get(_BYTES))):
+        if path.suffix.lower() == ".gz":
+            raise DataSourceError(f"{path} is compressed: gunzip it, to read its pictures by row")
+        return True
+    if any(check(kind) for check in _TEXTS):
+        return False
+    raise DataSourceError(
+        f"{path}: the column {name!r} holds {kind}; of pictures it holds their bytes (binary), "
+        "{bytes, path} as the library datasets writes them, or their paths (string)"
+    )
+
+
+_TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
+
+
+def _storage(kind: Any) -> Any:
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_bytes(kind: Any) -> bool:
+    checks = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return kind is not None and any(check(kind) for check in checks)
+
+
+def _contents(column: Any) -> Iterator[bytes | str | None]:
+    """Of each row of a column of pictures the bytes, else the path, else None."""
+    column = _plain_column(column)
+    for cell in column:
+        value = cell.as_py()
+        if isinstance(value, dict):
+            value = value.get(_BYTES) or value.get(_PATH)
+        yield value or None
+
+
+def _packed_cells(column: Any, name: str, first: int) -> list[PackedPicture | str | None]:
+    """The cells of a Parquet column of pictures from row `first` on: pictures, or their paths."""
+    return [
+        PackedPicture(f"#{name}[{row}]", hashlib.sha256(cell).hexdigest())
+        if isinstance(cell, bytes)
+        else cell
+        for row, cell in enumerate(_contents(column), first)
+    ]
+
+
+def cell_bytes(path: AnyPath, column: str, row: int) -> bytes:
+    """The bytes of the picture in a cell; rows that are asked for in order are read once.
+
+    Raises ItemError missing-image: no such file, column or row, or it cannot be read or is empty.
+    """
+    where = f"row {row} of {printable(column)!r} in {printable(path.name)}"
+    try:
+        with _READING:
+            groups, leaf = _column(path, info_of(path), column)
+            if not 0 <= row < groups.starts[-1]:
+                raise ValueError(f"it has {groups.starts[-1]:,} rows")
+            # one by one: a coded column may be huge
+            (cell,) = _contents(groups.batch_at(row, [leaf], 1)[1].column(0))
+    except RemoteFileError as error:
+        raise ItemError("missing-image", f"cannot read {where}: {error}") from None
+    except Exception as error:  # a reader fed hostile bytes may fail in any way at all
+        reason = getattr(error, "strerror", None) or printable(str(error))
+        raise ItemError("missing-image", f"cannot read {where}: {reason}") from error
+    if not isinstance(cell, bytes):
+        raise ItemError("missing-image", f"{where} holds no picture any more")
+    return cell
+
+
+_READING = threading.Lock()
+
+
+@lru_cache(maxsize=1)  # the next picture is mostly in it, too
+def _column(path: AnyPath, state: FileInfo, column: str) -> tuple[RowGroups, str]:
+    """An open column of pictures of a file in this state, and the name of their bytes."""
+    del state
+    groups = RowGroups(lambda **how: parquet_file(path, **how), path)
+    is_struct = pa.types.is_struct(_storage(groups.file.schema_arrow.field(column).type))
+    return groups, f"{column}.{_BYTES}" if is_struct else column

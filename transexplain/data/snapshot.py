@@ -9,8 +9,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 from transexplain.data import SOURCES
 from transexplain.data.item_clusters import Clusters
 from transexplain.data.source_files import (
+    NO_FACTS,
     FileFacts,
     Record,
     Source,
@@ -28,11 +31,10 @@ from transexplain.data.source_files import (
 )
 from transexplain.errors import DataSourceError
 from transexplain.files.atomic_write import atomic_file, put_in_place, temporary_file
-from transexplain.files.paths import AnyPath, RemotePath, state_of
-from transexplain.files.remote_files import check_url, delete, info_all, is_url, under
+from transexplain.files.paths import AnyPath, RemotePath, info_of
+from transexplain.files.remote_files import FileInfo, check_url, delete, info_all, is_url, under
 from transexplain.randomness import row_number
 from transexplain.settings import Settings
-from transexplain.text.parsing import read_json
 from transexplain.types.plans import DatasetRef, DatasetSpec, SourceFile
 
 
@@ -165,15 +167,13 @@ def sample(records: Iterable[Record], count: int, seed: int) -> list[Record]:
 
     Only so many are held at a time.
     """
-    kept: list[tuple[int, int, Record]] = []  # a heap: the largest number on top
-    for row, record in enumerate(records):
-        entry = (-row_number(row, seed), -row, record)
-        if len(kept) < count:
-            heapq.heappush(kept, entry)
-        elif entry[:2] > kept[0][:2]:
-            heapq.heapreplace(kept, entry)
-    in_order = sorted(kept, key=lambda entry: -entry[1])
-    return [replace(record, index=index) for index, (_, _, record) in enumerate(in_order)]
+
+    def place(numbered: tuple[int, Record]) -> tuple[int, int]:
+        return row_number(numbered[0], seed), numbered[0]
+
+    kept = heapq.nsmallest(count, enumerate(records), key=place)
+    in_order = sorted(kept, key=itemgetter(0))
+    return [replace(record, index=index) for index, (_, record) in enumerate(in_order)]
 
 
 #: a plan lists the files of its data up to so many; by the snapshot a change in any is found
@@ -211,10 +211,9 @@ def snapshot_ref(
     spec: DatasetSpec,
     snapshot: Path,
     files: tuple[SourceFile, ...],
-    facts: FileFacts | None = None,
+    facts: FileFacts,
 ) -> DatasetRef:
     """The record of a source's snapshot in a plan."""
-    facts = facts or FileFacts()
     names = (path.name for path in source.files())
     dialects = zip(names, _detected(source), strict=False)
     return DatasetRef(
@@ -232,7 +231,7 @@ def snapshot_ref(
 
 def _facts(source: Source) -> FileFacts:
     """`facts` of a source, as `_detected`."""
-    return getattr(source, "facts", FileFacts())
+    return getattr(source, "facts", NO_FACTS)
 
 
 def _detected(source: Source) -> Sequence[str]:
@@ -285,10 +284,9 @@ def _remember(
     digests = source_files(files)
     name = source_digest(spec, files, digests, named=source.named, detected=_detected(source))
     pointer = folder / f"{name}.source"
-    with suppress(OSError, ValueError, TypeError, KeyError):  # none, or it is not whole
-        digest, known = read_json(pointer.read_text(encoding="ascii"))
-        notes = tuple((place, note) for place, note in known["notes"])
-        facts = FileFacts(notes=notes, label_names=tuple(known["label_names"]))
+    with suppress(OSError, ValueError):  # none, or it is not whole
+        kept = pointer.read_text(encoding="ascii")
+        digest, facts = msgspec.json.decode(kept, type=tuple[str, FileFacts])
         snapshot = pointer.with_name(f"{digest}.parquet")
         if file_digest(snapshot) == digest:
             return snapshot, digests, facts
@@ -300,10 +298,9 @@ def _remember(
     return snapshot, digests, _facts(source)
 
 
-def _states(files: Sequence[AnyPath]) -> list[tuple[int | str, int]]:
+def _states(files: Sequence[AnyPath]) -> list[FileInfo]:
     remote = iter(info_all([path.url for path in files if isinstance(path, RemotePath)]))
-    now = (RemotePath(file.url, file) for file in remote)
-    return [state_of(next(now) if isinstance(path, RemotePath) else path) for path in files]
+    return [next(remote) if isinstance(path, RemotePath) else info_of(path) for path in files]
 
 
 FROM_MEMORY = "from-memory"  #: folder beside snapshots, of data that a caller had in memory

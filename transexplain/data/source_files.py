@@ -21,7 +21,7 @@ from transexplain.errors import (
     TransExplainError,
 )
 from transexplain.files.local_copies import local_file
-from transexplain.files.paths import AnyPath, RemotePath, state_of
+from transexplain.files.paths import AnyPath, RemotePath, info_of
 from transexplain.files.remote_files import is_url
 from transexplain.types.dataset_labels import folded
 from transexplain.types.plans import DatasetRef, DatasetSpec, Modality, SourceFile
@@ -30,8 +30,6 @@ T = TypeVar("T")
 
 #: raised when the same source and options would give another snapshot
 SNAPSHOT_VERSION = 2
-#: digests already computed by this process, by (path, mtime in ns, bytes)
-_known: dict[tuple[str, int, int], str] = {}
 
 
 def file_digest(path: AnyPath) -> str:
@@ -53,7 +51,7 @@ def source_files(files: Sequence[AnyPath]) -> tuple[SourceFile, ...]:
 
 def _source_file(path: AnyPath) -> SourceFile:
     if isinstance(path, RemotePath):
-        info = path.described()
+        info = info_of(path)
         return SourceFile(path=info.url, sha256="", size=info.size, state=info.state)
     return SourceFile(path=printable(str(path.absolute())), sha256=file_digest(path))
 
@@ -101,6 +99,12 @@ def _copy_of(url: str) -> Path:
     return local_file(url)  # it is named by its content, so it never changes
 
 
+@lru_cache(maxsize=1024)
+def _digest_of(path: Path, changed: int, size: int) -> str:
+    del changed, size  # a file in another state is read again
+    return file_digest(path)
+
+
 def verify(ref: DatasetRef) -> None:
     """Check that the snapshot is the one of the plan; hashed once per process and file state.
 
@@ -111,8 +115,7 @@ def verify(ref: DatasetRef) -> None:
     path = snapshot_file(ref)
     try:
         stat = path.stat()
-        key = (str(path), stat.st_mtime_ns, stat.st_size)
-        digest = _known.get(key) or _known.setdefault(key, file_digest(path))
+        digest = _digest_of(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:
         raise DataSourceError(
             f"cannot read the dataset snapshot {path}: {error.strerror}; every worker needs the "
@@ -264,6 +267,7 @@ class FileFacts:
     label_names: tuple[str, ...] = ()  #: of the numbers of labels, see `class_names`
 
 
+NO_FACTS = FileFacts()
 #: name of a file, "" for all of them, and what a reader should know of it
 Note = tuple[str, str]
 
@@ -420,7 +424,7 @@ def unpacking(path: AnyPath) -> Callable[[int], None]:
 
     It raises DataSourceError where they are more than files of that size hold.
     """
-    most, total = max(_UNPACKED, RATIO * state_of(path)[1]), 0
+    most, total = max(_UNPACKED, RATIO * info_of(path).size), 0
 
     def count(further: int) -> None:
         nonlocal total

@@ -8,14 +8,13 @@ import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from transexplain.data import FORMATS
 from transexplain.data.class_names import agreed, names_beside, names_of
 from transexplain.data.file_formats import USUAL, dialect_of
-from transexplain.data.image_files import read_ahead
+from transexplain.data.image_files import with_pictures
 from transexplain.data.item_marks import annotations_cell, boxes_cell, mask_cell, spans_cell
 from transexplain.data.picture_places import is_packed
 from transexplain.data.source_files import (
@@ -122,34 +121,44 @@ def _existing(columns: Sequence[str], delimiter: str | None) -> str:
     )
 
 
-class Labelled:
-    """Which files have the usual column of labels, where none is named."""
+class SeenFiles:
+    """What a reader should know of the files whose columns were seen."""
 
-    def __init__(self) -> None:
-        self._files: dict[str, bool] = {}
-        self._near = ""  #: a column that may be it
+    def __init__(self, spec: DatasetSpec) -> None:
+        self.notes: list[Note] = []
+        self._spec = spec
+        self._labelled: dict[str, bool] = {}  #: where no column of labels is named, by file name
+        self._near = ""  #: a column that may be that of labels
+        #: what files call the numbers of labels -> the first of them
+        self._called: dict[tuple[str, ...], str] = {}
 
-    def add(self, name: str, spec: DatasetSpec, table: OpenTable) -> None:
-        """Look at the columns of a file."""
-        if spec.label is None and "label" not in table.usual:
-            self._files[name] = LABEL_DEFAULT in table.columns
+    def add(self, place: str, table: OpenTable) -> None:
+        """Look at the columns of a file, by its path or URL."""
+        name = PurePath(place).name
+        self.notes += [(name, note) for note in table.notes]
+        names = names_of(place, self._spec.label or LABEL_DEFAULT, table.metadata)
+        self._called.setdefault(names, place)
+        if self._spec.label is None and "label" not in table.usual:
+            self._labelled[name] = LABEL_DEFAULT in table.columns
             for column in table.columns:
                 if column.strip().casefold().removesuffix("s") == LABEL_DEFAULT:
                     self._near = self._near or column
 
-    def notes(self) -> Iterator[Note]:
+    def facts(self) -> FileFacts:
+        """The notes on all files, and their class names; DataSourceError where two disagree."""
+        names = agreed((place, names) for names, place in self._called.items())
+        return FileFacts(notes=(*self.notes, *self._unlabelled()), label_names=names)
+
+    def _unlabelled(self) -> Iterator[Note]:
         """Files without labels among others, or a column that is nearly called so."""
-        if any(self._files.values()):
+        if any(self._labelled.values()):
             without = "has no column 'label', as other files have: its items count as unlabelled"
-            yield from ((name, without) for name, has in self._files.items() if not has)
+            yield from ((name, without) for name, has in self._labelled.items() if not has)
         elif self._near:
             yield (
                 "",
                 f"items are unlabelled: the column {self._near!r} is read if data.label names it",
             )
-
-
-_TOGETHER = 64  #: rows whose pictures are read from a store at the same time
 
 
 def text_of(value: Any, column: str) -> str:
@@ -231,19 +240,17 @@ class FileSource:
         self.numbered, self.named = spec.id is None and not tars, False
         self.marked = spec.evidence is not None
         self.detected = detected_in(self._paths, spec)
-        self._notes: list[Note] = []
-        self._labelled = Labelled()
-        self._label = spec.label or LABEL_DEFAULT
+        self._seen = SeenFiles(spec)
         # a snapshot is remembered by its files, and not by what stands beside them
-        beside = {names_beside(str(path), self._label): None for path in self._paths}
+        beside = {
+            names_beside(str(path), spec.label or LABEL_DEFAULT): None for path in self._paths
+        }
         self.detected += tuple(", ".join(names) for names in beside if names)
-        self._called: list[tuple[str, tuple[str, ...]]] = []
 
     @property
     def facts(self) -> FileFacts:
         """Return what is known of the files whose rows were read."""
-        notes = (*self._notes, *self._labelled.notes())
-        return FileFacts(notes=notes, label_names=agreed(self._called))
+        return self._seen.facts()
 
     def files(self) -> Sequence[AnyPath]:
         """The tabular files in reading order."""
@@ -255,9 +262,7 @@ class FileSource:
         for path in self._paths:
             with open_table(path, self._spec) as table:
                 columns = resolve(self._spec, table, path)
-                self._labelled.add(path.name, self._spec, table)
-                self._called.append((str(path), names_of(str(path), self._label, table.metadata)))
-                self._notes += [(path.name, note) for note in table.notes]
+                self._seen.add(str(path), table)
                 reader = RowReader(columns, path, self.root)
                 for raw, picture in reader.pictures(table.rows(columns.wanted)):
                     yield reader.record(index, raw, picture)
@@ -276,12 +281,7 @@ class RowReader:
 
     def pictures(self, rows: Iterator[RawRow]) -> Iterator[tuple[RawRow, RemotePath | None]]:
         """The rows, each with the picture that it names where that lies in a store, read."""
-        if not (self._root and isinstance(self._folder, RemotePath)):
-            yield from ((raw, None) for raw in rows)
-            return
-        while some := list(islice(rows, _TOGETHER)):
-            names = [self._named(raw) for raw in some]
-            yield from zip(some, read_ahead(self._folder, names), strict=True)
+        return with_pictures(self._folder if self._root else Path(), rows, self._named)
 
     def _named(self, raw: RawRow) -> str | None:
         """The picture file that a row names."""

@@ -30,7 +30,7 @@ from transexplain.data.source_files import (
     reading_row,
 )
 from transexplain.errors import DataSourceError, ItemError
-from transexplain.files.paths import AnyPath, state_of
+from transexplain.files.paths import AnyPath, info_of
 from transexplain.types.plans import DatasetSpec
 
 #: columns that every tar has beside `KEY`: the item's only picture, and its label
@@ -83,7 +83,7 @@ class _TarReader:
 
     def __init__(self, stream: IO[bytes], path: AnyPath, spec: DatasetSpec) -> None:
         self._stream, self._path, self._spec = stream, path, spec
-        self._size = state_of(path)[1]
+        self._size = info_of(path).size
         try:
             self._tar = tarfile.open(fileobj=stream, mode="r:", errors="surrogateescape")  # noqa: SIM115 - closed with the stream
         except Exception as error:  # a reader fed hostile bytes may fail in any way at all

@@ -104,10 +104,6 @@ class RemotePath:
         """Return what follows the URL of a folder that it lies in."""
         return PurePosixPath(self.url).relative_to(PurePosixPath(root))
 
-    def described(self) -> FileInfo:
-        """Its size and state: those that were told before, or those of now."""
-        return self.info or remote_files.info(self.url)
-
     def open(self, mode: str = "rb") -> io.BufferedReader:
         """The bytes, read in ranges; a file that changed since `info` was told is refused."""
         assert mode == "rb"
@@ -144,13 +140,27 @@ def any_path(text: str | AnyPath) -> AnyPath:
     return RemotePath(text)
 
 
-def state_of(path: AnyPath) -> tuple[int | str, int]:
-    """Return what changes with a file, and its size in bytes; raises OSError, RemoteFileError."""
+def info_of(path: AnyPath) -> FileInfo:
+    """Size and state of a file: of one in a store those that were told before, or those of now.
+
+    Raises OSError, RemoteFileError, ObjectStoreError.
+    """
     if isinstance(path, RemotePath):
-        info = path.described()
-        return info.state, info.size
+        return path.info or remote_files.info(path.url)
     stat = path.stat()
-    return stat.st_mtime_ns, stat.st_size
+    return FileInfo(url=str(path), size=stat.st_size, state=str(stat.st_mtime_ns))
+
+
+def part_of(path: AnyPath, start: int, stop: int) -> bytes:
+    """The bytes from `start` to `stop`, and no others; fewer where a file here ends before.
+
+    Raises OSError; RemoteFileError, ObjectStoreError.
+    """
+    if isinstance(path, RemotePath):
+        return remote_files.read_range(path.url, start, stop)
+    with path.open("rb") as stream:
+        stream.seek(start)
+        return stream.read(stop - start)
 
 
 def write_whole(path: AnyPath, content: bytes) -> None:

@@ -9,10 +9,10 @@ import os
 import re
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
@@ -245,9 +245,9 @@ _REFUSALS, _AWAY = {401, 403}, {408, 429, 500, 502, 503, 504}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileInfo:
-    """What a store says about a file without a byte of it being read."""
+    """What is known of a file without a byte of it being read."""
 
-    url: str
+    url: str  #: or the path of a file of this machine
     size: int  #: bytes
     state: str  #: another one after each change: the ETag, or the time of change in nanoseconds
 
@@ -396,12 +396,12 @@ class RangeReader(io.RawIOBase):
     def __init__(self, url: str, expected: FileInfo | None = None) -> None:
         self.info = info(url)
         self._place = 0
-        if expected is not None:
-            _check_same(self.info, expected)
-
-    def check(self) -> None:
-        """Raise RemoteFileError if the file changed since it was opened: what was read is mixed."""
-        _check_same(info(self.info.url), self.info)
+        now, before = self.info, expected or self.info
+        if (now.size, now.state) != (before.size, before.state):
+            raise RemoteFileError(
+                f"{url} was changed: {before.size:,} bytes ({before.state}) before, {now.size:,} "
+                f"({now.state}) now; put the file back or plan again"
+            )
 
     def readable(self) -> bool:
         """It is."""
@@ -431,14 +431,6 @@ class RangeReader(io.RawIOBase):
         view[: len(content)] = content
         self._place += len(content)
         return len(content)
-
-
-def _check_same(now: FileInfo, before: FileInfo) -> None:
-    if (now.size, now.state) != (before.size, before.state):
-        raise RemoteFileError(
-            f"{now.url} was changed: {before.size:,} bytes ({before.state}) before, {now.size:,} "
-            f"({now.state}) now; put the file back or plan again"
-        )
 
 
 def _asked(
@@ -605,15 +597,7 @@ def write_all(files: Iterable[tuple[str, bytes]]) -> None:
 
     Ends at the first that fails: raises RemoteFileError, ObjectStoreError. Others may be written.
     """
-    under_way: deque[Future[FileInfo]] = deque()
+    waiting = iter(files)
     with ThreadPoolExecutor(_TOGETHER, "remote-files") as threads:
-        try:
-            for url, content in files:
-                under_way.append(threads.submit(write, url, content))
-                if len(under_way) > _TOGETHER:
-                    under_way.popleft().result()
-            while under_way:
-                under_way.popleft().result()
-        finally:
-            for upload in under_way:
-                upload.cancel()
+        while some := list(islice(waiting, 2 * _TOGETHER)):
+            list(threads.map(lambda file: write(*file), some))

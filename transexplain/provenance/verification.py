@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
-from transexplain.data.manifest_rows import changed_files
+from transexplain.data.listed_files import changed_files
 from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.files.remote_files import is_url
 from transexplain.methods.explainer_files import is_learned

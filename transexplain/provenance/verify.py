@@ -10,7 +10,7 @@ from pathlib import Path
 from transexplain.analysis.groups.entity_recogniser import open_recogniser
 from transexplain.analysis.groups.lexicon import BUILTIN, lexicon_file
 from transexplain.data.picture_places import place_digest
-from transexplain.data.snapshot_pieces import SnapshotRows
+from transexplain.data.shard_reader import stored_rows
 from transexplain.data.source_files import file_digest, snapshot_file
 from transexplain.environment import software
 from transexplain.errors import ConfigurationError, DamagedRowError, ItemError, TransExplainError
@@ -40,7 +40,7 @@ from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Recogniser
 def fault_in_pieces(dataset: DatasetRef) -> str | None:
     """The fault of a snapshot in a store, all of whose pieces are read; None: there is none."""
     try:
-        for _ in SnapshotRows(dataset).rows(range(dataset.rows), ["index"]):
+        for _ in stored_rows(dataset, range(dataset.rows), ["index"]):
             pass
     except TransExplainError as error:
         return str(error)
@@ -205,7 +205,7 @@ def _pictures(dataset: DatasetRef) -> VerifiedLine:
 def _picture_faults(dataset: DatasetRef) -> Iterator[str]:
     root = any_path(dataset.root)
     columns = ["content", "sha256", "error_kind"]
-    for row in SnapshotRows(dataset).rows(range(dataset.rows), columns):
+    for row in stored_rows(dataset, range(dataset.rows), columns):
         if row["error_kind"] is not None or row["sha256"] is None:
             continue
         name = row["content"]
