@@ -19,9 +19,9 @@ from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.types.plans import SPREAD
+from workers.child_process import follow_parent
 from workers.device_worker import EXIT_AWAY, EXIT_IDLE, PATIENCE, WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
-from workers.reader_process import follow_parent
 
 log = logging.getLogger(__name__)
 
