@@ -44,10 +44,9 @@ from orchestrator.monitoring.probes import (
 )
 from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessGuard, AccessRules
+from orchestrator.serve.acting_pages import FleetOperator, live_route, operating_route
 from orchestrator.serve.links import RefusedError
 from orchestrator.serve.live_desk import LiveDesk
-from orchestrator.serve.live_pages import live_route
-from orchestrator.serve.operating import FleetOperator, operating_route
 from orchestrator.serve.own_forms import OwnForms, fields_of
 from orchestrator.serve.page_request import NotThereError, PageRequest, RunningCounts, names_of
 from orchestrator.serve.page_table import PAGES, Page

@@ -18,10 +18,11 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.serve.drawn_pages import attribution_document
 from orchestrator.serve.links import RefusedError
 from orchestrator.serve.slow_desk import Desk
 from transexplain.errors import ConfigurationError, EngineError, ItemError, TransExplainError
@@ -238,18 +239,6 @@ def _outcome(model: "LoadedModel", outcome: "ItemOutcome") -> dict[str, Any]:
         "logits": [[name, value] for name, value in zip(names, logits, strict=True)],
         "positions": outcome.positions,
         "truncated": outcome.truncated,
-    }
-
-
-def attribution_document(attribution: Attribution) -> dict[str, Any]:
-    """An attribution without its relevance, as JSON."""
-    names = ("target", "rank", "class_name", "method", "at", "unit", "logit")
-    ledger = attribution.ledger
-    return {
-        **{name: getattr(attribution, name) for name in names},
-        "prefix_relevance": list(attribution.prefix_relevance),
-        "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
-        "notes": list(attribution.notes),
     }
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.serve import live_pages, operating
 from orchestrator.serve.access import AccessRules
+from orchestrator.serve.acting_pages import ACTIONS, EXPLAIN_PATH, OPERATE_PATH
 from orchestrator.serve.own_forms import TOKEN
 from orchestrator.serve.page_table import PAGES, Page
 from transexplain.version import __version__
@@ -33,9 +33,9 @@ def form_paths(features: Mapping[str, bool]) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     run = _in_path("run")
     if features.get("operate"):
-        action = _in_path("action", enum=list(operating.ACTIONS))
+        action = _in_path("action", enum=list(ACTIONS))
         fields = {"failed": {"type": "boolean", "description": "retry: failed items, too"}}
-        paths[f"{operating.PATH}.json"] = {
+        paths[f"{OPERATE_PATH}.json"] = {
             "get": _shows("operate_form", "What an action on a run would do.", [run, action]),
             "post": _does(
                 "operate", "Cancel, retry or resume a run.", [run, action], fields, _REFUSED
@@ -49,7 +49,7 @@ def form_paths(features: Mapping[str, bool]) -> dict[str, Any]:
             "beside": {**_TEXT, "description": "another method"},
             "target": {**_TEXT, "description": "predicted, class:NAME, top:2, ..."},
         }
-        paths[f"{live_pages.PATH}.json"] = {
+        paths[f"{EXPLAIN_PATH}.json"] = {
             "get": _shows("explain_form", "Methods, targets and limits of a run's model.", [run]),
             "post": _does(
                 "explain", "Explain a text or picture by a run's model.", [run], fields, _LIVE
