@@ -24,7 +24,7 @@ from starlette.responses import Response
 from orchestrator.serve.access import COOKIE as LOGIN_COOKIE
 from orchestrator.serve.access import AccessRules, proof_is_good
 from orchestrator.serve.links import RefusedError
-from orchestrator.serve.replies import answered
+from orchestrator.serve.replies import answered, set_cookie
 from transexplain.store.browsing import signing_key
 from transexplain.store.database import Database
 
@@ -83,13 +83,7 @@ class OwnForms:
         token = f"{until}.{self._proof(request, browser, action, until)}"
         response = answered(request, template, {**document, TOKEN: token}, drawing)
         if known is None:
-            response.set_cookie(
-                COOKIE,
-                browser,
-                httponly=True,
-                samesite="strict",
-                secure=request.url.scheme == "https",
-            )
+            set_cookie(response, request, COOKIE, browser)
         # with no-referrer a browser would not say where a form was sent from
         response.headers["Referrer-Policy"] = "same-origin"
         return response
