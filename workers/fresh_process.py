@@ -27,12 +27,11 @@ from transexplain.text.error_frames import frames_of_thread
 from transexplain.types.observer import Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
+from workers.child_process import POLL, HungError, await_message, ended, portable
 from workers.heartbeat import START_DEADLINE
 from workers.model_cache import ModelCache
-from workers.reader_process import portable
 from workers.shard_work import compute, model_for
 
-_POLL = 0.1  #: seconds
 _GRACE = 5.0  #: seconds in which a process that hangs may say where
 _FIRST = 60.0  #: seconds that the first item may take at least: libraries load and choose kernels
 _ENDS = ("done", "tried")  #: of items
@@ -112,21 +111,24 @@ class _Trial:
                 process.wait()
 
     def _watched(self, pipe: Connection) -> ShardResult:
+        limit = max(START_DEADLINE, self._job.deadline)  # until there is a model
+        while True:
+            try:
+                await_message(pipe, limit + _GRACE, self._look)
+            except HungError:
+                self._hear("hung", "")
+            kind, content = pipe.recv()
+            if kind == "result":
+                return content  # type: ignore[no-any-return]
+            limit = _limit_after(kind, limit, self._job.deadline)
+            self._hear(kind, content)
+
+    def _look(self) -> None:
         from transexplain.explaining import Stopped
 
-        polls, limit = 0, max(START_DEADLINE, self._job.deadline)  # until there is a model
-        while True:
-            self._alive()
-            if self._observer.should_stop():
-                raise Stopped
-            if pipe.poll(_POLL):
-                kind, content = pipe.recv()
-                polls, limit = 0, _limit_after(kind, limit, self._job.deadline)
-                if kind == "result":
-                    return content  # type: ignore[no-any-return]
-                self._hear(kind, content)
-            elif (polls := polls + 1) * _POLL > limit + _GRACE:  # no clock: both may be stopped
-                self._hear("hung", "")
+        self._alive()
+        if self._observer.should_stop():
+            raise Stopped
 
     def _hear(self, kind: str, content: Any) -> None:
         if kind == "failed":
@@ -159,9 +161,7 @@ def _limit_after(kind: str, limit: float, deadline: float) -> float:
 def _end_of(process: "subprocess.Popen[bytes]") -> str:
     with suppress(subprocess.TimeoutExpired):
         process.wait(_GRACE)
-    code = process.returncode or 0
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended ({code})"
-    return f"a process that computed it {how}"
+    return f"a process that computed it {ended(process.returncode or 0)}"
 
 
 def serve(descriptor: int) -> None:
@@ -246,7 +246,7 @@ class _Reporter:
         return False  # the parent ends this process
 
     def _watch(self) -> None:
-        while self._naps * _POLL <= self._limit:
-            time.sleep(_POLL)
+        while self._naps * POLL <= self._limit:
+            time.sleep(POLL)
             self._naps += 1
         self.report("hung", frames_of_thread(self._working))

@@ -1,34 +1,39 @@
 """Processes, or one thread, that read and encode parts of shards before the device needs them.
 
-Every process has a thread here that gives it one part at a time and waits for the entries. So a
-process that dies or hangs is found at once, and what it was reading is known: the row, or the
-part where several rows are encoded by one call. Another process takes its place.
+Each process reads one part at a time: where it dies or hangs, what it was reading is known, the
+row, or the part where several rows are encoded by one call. Another process takes its place.
 """
 
+import faulthandler
 import logging
+import math
 import multiprocessing
 import os
 import pickle
 import queue
-import signal
-import threading
-import time
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, MutableSequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context, copy_context
-from dataclasses import dataclass
+from contextlib import suppress
+from contextvars import copy_context
 from itertools import chain
-from multiprocessing import connection as connections
-from multiprocessing import util
-from typing import TYPE_CHECKING, Any
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from transexplain.errors import InfrastructureError
 from transexplain.store.runs import Claim
-from transexplain.types.plans import GENERATED, AuditPlan
-from workers import logs, reader_process, tracing
+from transexplain.types.plans import GENERATED, AuditPlan, Shard
+from workers import logs, tracing
+from workers.child_process import (
+    ChildProcess,
+    HungError,
+    await_message,
+    portable,
+    received_entries,
+    send_entries,
+)
 from workers.heartbeat import START_DEADLINE
-from workers.reader_process import PipeReceiver
 from workers.work_meter import WorkMeter
 
 if TYPE_CHECKING:
@@ -36,13 +41,14 @@ if TYPE_CHECKING:
     from transexplain.explaining.reading import ReadingJob, ReadPart
     from transexplain.models.loaded_model import LoadedModel
 
+_T = TypeVar("_T")
 log = logging.getLogger(__name__)
 
 #: processes of `auto` at most: beyond them one thread cannot take what they read
 MOST = 12
-_POLL = 0.1  # seconds
 _VAIN_DEATHS = 3
-_STARTING = threading.Lock()
+_KEPT = 3  #: jobs
+_JOBS = 2  #: that a process remembers
 
 
 def host_processes(processes: int | None, device: str, devices: int = 1) -> int:
@@ -70,26 +76,19 @@ class ReaderDiedError(InfrastructureError):
         self.cause = cause
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    key: str
-    job: bytes
-    part: "ReadPart"
-    future: "Future[list[Entry]]"
-    context: Context  #: of the caller, for its log lines and spans
-
-
 class ReaderPool:
     """Reads parts in `processes`, or in one thread where that is 0 or a job cannot travel."""
 
     def __init__(self, processes: int, item_deadline: float) -> None:
         self.processes = processes
-        self._thread = ThreadPoolExecutor(1, "shard-reader")
-        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._jobs: OrderedDict[str, tuple[ReadingJob, bytes | None]] = OrderedDict()
-        self._readers = [_ReaderThread(self._tasks, item_deadline) for _ in range(processes)]
+        self._thread = ThreadPoolExecutor(1, "shard-reader")
+        self._threads = ThreadPoolExecutor(max(1, processes), "reader")  # one for each process
+        self._readers = [_Reader(item_deadline) for _ in range(processes)]
+        self._free: queue.SimpleQueue[_Reader] = queue.SimpleQueue()
         for reader in self._readers:
-            reader.start()
+            self._free.put(reader)
+            self._threads.submit(self._apart, _Reader.begin_early)
 
     def watches(self, key: str) -> bool:
         """Return whether hangs are found here: the parts of this job are read by processes."""
@@ -106,29 +105,32 @@ class ReaderPool:
 
     def read(self, key: str, part: "ReadPart") -> "Future[list[Entry]]":
         """The entries of a part, soon; raises ReaderDiedError, or as `reading.read_part`."""
+        from transexplain.explaining.reading import read_part
+
         job, sent = self._jobs[key]
-        if sent is None:
-            return self._thread.submit(copy_context().run, _read_here, job, part)
-        task = _Task(key, sent, part, Future(), copy_context())
-        self._tasks.put(task)
-        return task.future
+
+        def read() -> "list[Entry]":
+            with tracing.span("read", items=part.shard.stop - part.shard.start):
+                if sent is None:
+                    return read_part(job, part)
+                return self._apart(lambda reader: reader.read(key, sent, part))
+
+        threads = self._thread if sent is None else self._threads
+        return threads.submit(copy_context().run, read)
+
+    def _apart(self, work: "Callable[[_Reader], _T]") -> _T:
+        reader = self._free.get()
+        try:
+            return work(reader)
+        finally:
+            self._free.put(reader)
 
     def close(self) -> None:
         """End the processes; their parts are lost."""
-        for reader in self._readers:
-            reader.end()
-            self._tasks.put(None)
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-_KEPT = 3  #: jobs
-
-
-def _read_here(job: "ReadingJob", part: "ReadPart") -> "list[Entry]":
-    from transexplain.explaining.reading import read_part
-
-    with tracing.span("read", items=part.shard.stop - part.shard.start):
-        return read_part(job, part)
+        for reader in self._readers:
+            reader.close()
 
 
 def _sent(job: "ReadingJob") -> bytes | None:
@@ -142,141 +144,163 @@ def _sent(job: "ReadingJob") -> bytes | None:
         return None
 
 
-class _ReaderThread(threading.Thread):
-    """One process and the thread that hands it its parts."""
+class _Reader:
+    """One process, or where it died the next."""
 
-    def __init__(self, tasks: "queue.SimpleQueue[_Task | None]", deadline: float) -> None:
-        super().__init__(name="reader", daemon=True)
-        self._tasks = tasks
+    def __init__(self, deadline: float) -> None:
         self._deadline = deadline
-        self._context = reader_process.context()
-        self._process: Any = None
-        self._pipe: Any = None
-        self._arrays: Any = None
-        self._hand: MutableSequence[float] = []
-        self._known: list[str] = []
+        self._context = _context()
+        self._child: ChildProcess | None = None
+        self._known: list[str] = []  #: keys of the jobs that it has
         self._vain = 0
-        self._ended = False
+        self._closed = False
+        #: shared with it: the row that it reads, or _NOBODY; how often that changed
+        self._hand: MutableSequence[float] = []
 
-    def run(self) -> None:
+    def begin_early(self) -> None:
+        """Begin a process before there is a part to read."""
         try:
             self._begin()
-        except Exception as error:  # noqa: BLE001 - tried again and reported at the first request
+        except Exception as error:  # noqa: BLE001 - tried again and reported at the first part
             log.warning("%s", error)
-        while (task := self._tasks.get()) is not None:
-            if not task.future.set_running_or_notify_cancel():
-                continue
-            try:
-                answer = task.context.run(self._traced, task)
-            except BaseException as error:  # noqa: BLE001 - raised where the part is wanted
-                task.future.set_exception(error)
-            else:
-                task.future.set_result(answer)
-        self.end()
 
-    def end(self) -> None:
-        self._ended = True
-        process = self._process
-        if process is not None and process.pid is not None:
-            _kill(process)
+    def close(self) -> None:
+        """End the process, which has no successor."""
+        self._closed = True
+        if self._child is not None:
+            self._child.kill()
 
-    def _traced(self, task: _Task) -> "list[Entry]":
-        with tracing.span("read", items=task.part.shard.stop - task.part.shard.start):
-            return self._answer(task)
-
-    def _answer(self, task: _Task) -> "list[Entry]":
-        if self._process is None:
-            self._begin()
+    def read(self, key: str, job: bytes, part: "ReadPart") -> "list[Entry]":
+        """The entries of a part; raises as `ReaderPool.read`."""
+        child = self._child or self._begin()
         try:
-            if task.key not in self._known:
-                self._pipe.send(("job", task.key, task.job))
-                self._heard(START_DEADLINE)
-                self._known = [*self._known, task.key][-reader_process.JOBS :]
-            content = (task.part, self._arrays.free(), logs.known())
-            self._pipe.send(("part", task.key, content))
-            kind, *rest = self._heard(self._deadline)
+            if key not in self._known:
+                child.pipe.send(("job", key, job))
+                self._received(child, START_DEADLINE)
+                self._known = [*self._known, key][-_JOBS:]
+            child.pipe.send(("part", key, (part, logs.known())))
+            kind, *content = self._received(child, self._deadline)
             if kind == "done":
-                entries: list[Entry] = self._arrays.received(*rest)
-                return entries
-        except (EOFError, OSError, _HungError) as error:
-            hung = f"it hung, no progress within {self._deadline:g} seconds"
-            how = self._buried()
-            raise ReaderDiedError(
-                self._rows(task),
-                hung if isinstance(error, _HungError) else f"a process that read its items {how}",
-            ) from None
-        raise rest[0]
+                return received_entries(child.pipe, *content)
+        except (EOFError, OSError, HungError) as error:
+            self._child, how = None, child.end()
+            cause = f"a process that read its items {how}"
+            if isinstance(error, HungError):
+                cause = f"it hung, no progress within {self._deadline:g} seconds"
+            raise ReaderDiedError(self._rows(part.shard), cause) from None
+        raise content[0]
 
-    def _heard(self, deadline: float) -> Any:
-        """The next message of the process; EOFError if it died, _HungError if nothing moves."""
-        moves, since = self._hand[reader_process.MOVES], time.monotonic()
-        while True:
-            ready = connections.wait([self._pipe, self._process.sentinel], _POLL)
-            if self._pipe in ready or (ready and self._pipe.poll()):
-                return self._pipe.recv()
-            if ready:
-                raise EOFError
-            if moves != self._hand[reader_process.MOVES]:
-                moves, since = self._hand[reader_process.MOVES], time.monotonic()
-            elif time.monotonic() - since > deadline:
-                raise _HungError
+    def _received(self, child: ChildProcess, deadline: float) -> Any:
+        await_message(child.pipe, deadline, lambda: self._hand[_MOVES])
+        return child.pipe.recv()
 
-    def _begin(self) -> None:
+    def _begin(self) -> ChildProcess:
         """Start a process and wait until it is there; raises InfrastructureError."""
-        if self._vain >= _VAIN_DEATHS or self._ended:
+        if self._vain >= _VAIN_DEATHS or self._closed:
             raise InfrastructureError(
                 "processes that read items end before they read any; look at their messages "
                 "above, or read in a thread: --host-processes 0"
             )
-        self._hand = self._context.RawArray("d", [reader_process.NOBODY, 0.0])
-        self._known = []
-        self._pipe, theirs = self._context.Pipe()
-        self._arrays = PipeReceiver(self._pipe)
-        process = self._context.Process(
-            target=reader_process.serve,
-            args=(theirs, self._hand, self._deadline, logs.carried()),
-            name="reader",
-            daemon=True,
-        )
         self._vain += 1
-        with _STARTING:
-            process.start()
-        self._process = process
-        theirs.close()
-        util.Finalize(self, _kill, args=(process,), exitpriority=20)
+        self._hand = self._context.RawArray("d", [_NOBODY, 0.0])
+        self._known = []
+        work = (_serve, self._hand, self._deadline, logs.carried())
+        child = self._child = ChildProcess("reader", *work, context=self._context)
         try:
-            self._heard(START_DEADLINE)
-        except (EOFError, OSError, _HungError):
+            self._received(child, START_DEADLINE)
+        except (EOFError, OSError, HungError):
+            self._child = None
             raise InfrastructureError(
-                f"a process that reads items {self._buried()} before it read any"
+                f"a process that reads items {child.end()} before it read any"
             ) from None
         self._vain = 0
+        return child
 
-    def _buried(self) -> str:
-        """The end of the process, after it was made sure that it ended."""
-        process, self._process = self._process, None
-        process.join(_POLL)
-        _kill(process)
-        process.join()
-        self._pipe.close()
-        code = process.exitcode or 0
-        return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended ({code})"
-
-    def _rows(self, task: _Task) -> range:
-        row, whole = self._hand[reader_process.HAND], task.part.shard
-        if whole.start <= row < whole.stop:
-            return range(int(row), int(row) + 1)
-        return range(whole.start, whole.stop)
+    def _rows(self, shard: Shard) -> range:
+        row = int(self._hand[_HAND])
+        return (
+            range(row, row + 1)
+            if shard.start <= row < shard.stop
+            else range(shard.start, shard.stop)
+        )
 
 
-class _HungError(Exception):
-    """Nothing moved for too long."""
+_HAND, _MOVES = range(2)
+_NOBODY = -1.0
 
 
-def _kill(process: multiprocessing.Process) -> None:
-    # SIGTERM is not for it, and at its parent's end it would be waited for
-    if process.exitcode is None:
-        process.kill()
+def _context() -> Any:
+    """The start method: never a fork of this process, which has threads and maybe a card."""
+    if "forkserver" not in multiprocessing.get_all_start_methods() or sys.platform == "darwin":
+        return multiprocessing.get_context("spawn")
+    processes = multiprocessing.get_context("forkserver")
+    # what takes seconds to import is imported once, by the process that all others come from
+    heavy = ["transexplain.explaining.reading", "transformers.tokenization_utils_base"]
+    processes.set_forkserver_preload([*heavy, __name__])
+    return processes
+
+
+def _serve(
+    connection: Connection, hand: MutableSequence[float], deadline: float, logged: logs.Carried
+) -> None:
+    """Read parts until the pipe ends; `deadline` in seconds is that of one item.
+
+    `logged` is the logging of the parent. Where an item hangs and no parent is left to end this
+    process, it ends itself.
+    """
+    logs.join(logged)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+    import torch
+
+    torch.set_num_threads(1)
+    jobs: dict[str, Any] = {}
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody asks any more
+        connection.send(("ready",))
+        while True:
+            kind, key, content = connection.recv()
+            if kind == "job":
+                while len(jobs) >= _JOBS:
+                    del jobs[next(iter(jobs))]
+                jobs[key] = _job(content)
+                connection.send(("known",))
+                continue
+            if math.isfinite(deadline):
+                faulthandler.dump_traceback_later(2 * deadline + 1, exit=True)
+            part, known = content
+            with logs.fields(**known):
+                answer = _answer(jobs[key], part, hand)
+            if isinstance(answer, Exception):
+                connection.send(("failed", answer))
+            else:
+                send_entries(connection, answer)
+            faulthandler.cancel_dump_traceback_later()
+
+
+def _job(content: bytes) -> Any:
+    """The job, and all that takes long the first time: no item is to be blamed for it."""
+    from transexplain.data.source_files import verify
+    from transexplain.errors import DataSourceError
+
+    job = pickle.loads(content)
+    with suppress(DataSourceError):  # reported with the first part
+        verify(job.plan.dataset)
+    return job
+
+
+def _answer(job: Any, part: "ReadPart", hand: MutableSequence[float]) -> "list[Entry] | Exception":
+    """The entries of a part, or why there are none: raised in the process that requested them."""
+    from transexplain.explaining.reading import read_part
+
+    def in_hand(row: int | None) -> None:
+        hand[_HAND] = _NOBODY if row is None else float(row)
+        hand[_MOVES] += 1
+
+    try:
+        return read_part(job, part, in_hand)
+    except Exception as error:  # noqa: BLE001 - whatever an item or its file may do
+        return portable(error)
+    finally:
+        in_hand(None)
 
 
 _STOP_POLL = 0.25  # seconds between two looks whether to stop

@@ -19,9 +19,9 @@ from transexplain.settings import Settings
 from transexplain.store import shards
 from transexplain.store.database import Database
 from transexplain.types.plans import SPREAD
+from workers.child_process import follow_parent
 from workers.device_worker import EXIT_AWAY, EXIT_IDLE, PATIENCE, WorkerOptions, run_worker
 from workers.heartbeat import worker_prefix
-from workers.reader_process import follow_parent
 
 log = logging.getLogger(__name__)
 
@@ -86,10 +86,11 @@ class _Place:
     started: float = 0.0
     due: float = 0.0
     deaths: int = 0  #: in a row, each at once after the start
-    given_up: bool = False  #: it called its own request wrong, or missed a server for too long
     status: int = 0  #: that the last process ended with
     away: float | None = None  #: since when broker or database are
-    idle: bool = False  #: it found nothing to do, and none is to take its place
+    #: no process is to take its place: the last called its own request wrong, missed a server for
+    #: too long, or found nothing to do
+    over: bool = False
 
 
 def supervise(
@@ -126,8 +127,8 @@ def supervise(
             if stops and not running:
                 missed = any(map(_misses_a_server, places))
                 return 128 + received[stops - 1] if stops > 1 else EXIT_AWAY if missed else 0
-            if all(place.given_up or place.idle for place in places):
-                return next((place.status for place in places if place.given_up), 0)
+            if all(place.over for place in places):
+                return next((place.status for place in places if place.status != EXIT_IDLE), 0)
             wait([process.sentinel for process in running], timeout=_POLL)
 
 
@@ -165,7 +166,7 @@ def _pass_on(places: Sequence[_Place], number: int, *, kill: bool) -> None:
 
 
 def _fill(place: _Place, settings: Settings, work: Work, *, stopping: bool) -> None:
-    over = stopping or place.given_up or place.idle
+    over = stopping or place.over
     if place.process is None and not over and time.monotonic() >= place.due:
         place.process = multiprocessing.get_context("spawn").Process(
             target=_child,
@@ -191,7 +192,7 @@ def _dead_child(place: _Place, *, stopping: bool) -> int | None:
     place.status = place.status if code < 0 else code
     message = f"worker on {place.options.device} (process {pid}) {how} after {lived:.0f} s"
     if code == EXIT_IDLE:
-        place.idle = True
+        place.over = True
         log.info("worker on %s (process %d) found nothing to do", place.options.device, pid)
         return None
     if stopping or code == 0:
@@ -199,12 +200,12 @@ def _dead_child(place: _Place, *, stopping: bool) -> int | None:
         log.info("%s", message)
         return pid if code else None
     if code == _BAD_REQUEST:
-        place.given_up = True
+        place.over = True
         log.error("%s; it is not started again: see its message above", message)
         return pid
     place.away = (place.away or place.started) if _misses_a_server(place) else None
     if place.away is not None and time.monotonic() - place.away >= PATIENCE:
-        place.given_up = True
+        place.over = True
         log.error("%s; it is not started again: a server is away for too long", message)
         return pid
     place.deaths = place.deaths + 1 if lived < _AT_ONCE else 0

@@ -59,9 +59,9 @@ def serve(  # noqa: PLR0913 - the options of a command line
         require(package, "serve")
     from orchestrator.monitoring.probes import BrokerQueues
     from orchestrator.serve.access import access_rules
+    from orchestrator.serve.acting_pages import FleetOperator
     from orchestrator.serve.application import serve_pages
     from orchestrator.serve.live_desk import LiveDesk
-    from orchestrator.serve.operating import FleetOperator
     from transexplain.store.revisions import open_database
 
     rules = access_rules(

@@ -8,17 +8,18 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from orchestrator.dispatch.stopping import Reports
-from transexplain.errors import ConfigurationError, InfrastructureError
+from transexplain.errors import BrokerError, ConfigurationError, InfrastructureError
 from transexplain.registry import Registry
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
+from transexplain.store.runs import RunProgress
 
 if TYPE_CHECKING:
     from transexplain.models.loaded_model import LoadedModel
@@ -85,6 +86,67 @@ def executor(name: str, workforce: Workforce) -> Executor:
     return executor
 
 
+_POLL = 0.5  #: seconds between two looks at a run
+#: at most this share of the time goes into queries: counting a million shards takes a second
+_QUERY_SHARE = 0.2
+
+
+def follow(
+    job: RunJob,
+    step: Callable[[], bool],
+    stalled: Callable[[RunProgress], str | None],
+    patience: float,
+) -> None:
+    """Watch a run until it is over or `step`, which is called each time, returns true.
+
+    Where nothing was finished for `patience` seconds, the report gets the reason that `stalled`
+    returns. A stop ends it with KeyboardInterrupt.
+    """
+    state = runs.progress(job.db, job.run_id)
+    seen, moved, pause = state.items_finished, time.monotonic(), _POLL
+    while state.state == "running":
+        if job.stop.wait(pause):
+            raise KeyboardInterrupt
+        ended = step()
+        started = time.monotonic()
+        state = runs.progress(job.db, job.run_id)
+        pause = max(_POLL, (time.monotonic() - started) / _QUERY_SHARE)
+        if state.items_finished > seen:
+            job.report.items(state.items_finished - seen)
+            seen, moved = state.items_finished, time.monotonic()
+        elif time.monotonic() - moved > patience:
+            paused = f"the run is paused; `transexplain unpause {job.run_id}` lets it go on"
+            if reason := paused if state.paused else stalled(state):
+                job.report.wait(reason)
+            moved = time.monotonic()
+        if ended:
+            return
+
+
+def follow_queue(job: RunJob, settings: Settings, look: Callable[[], object] = int) -> None:
+    """Watch a run until it ends, sweeping: lost messages are sent again, the run is closed.
+
+    That the broker is away ends nothing. Exceptions of `look`, which is called each time, end the
+    watching. A stop ends it with KeyboardInterrupt; workers go on.
+    """
+    from orchestrator.dispatch.queue import sweep
+
+    def step() -> bool:
+        look()
+        try:
+            sweep(job.db, settings)
+        except BrokerError as error:
+            job.report.wait(str(error))
+        return False
+
+    def stalled(state: RunProgress) -> str | None:
+        if state.workers or state.state != "running":
+            return None
+        return "no worker holds a shard of this run; start one with `transexplain worker`"
+
+    follow(job, step, stalled, settings.lease_seconds)
+
+
 class LocalProcesses:
     """This process, or several of this machine."""
 
@@ -119,10 +181,9 @@ class QueuedWorkers:
     def work(self, job: RunJob) -> None:
         """Work as `Executor.work` does; workers go on when it stops."""
         from orchestrator.dispatch import run_actions
-        from orchestrator.dispatch.queue import follow
 
         run_actions.send_hints(job.db, self._settings, job.run_id)
-        follow(job.db, job.run_id, self._settings, job.report, job.stop)
+        follow_queue(job, self._settings)
 
 
 _COMMANDS = ("sbatch", "squeue", "scancel")
@@ -160,7 +221,6 @@ class SlurmArray:
     def work(self, job: "RunJob") -> None:
         """Work as `Executor.work` does; a stop cancels the job, whose tasks give leases back."""
         from orchestrator.dispatch import run_actions
-        from orchestrator.dispatch.queue import follow
 
         db, run_id, settings = job.db, job.run_id, self._wanted.settings
         run_actions.send_hints(db, settings, run_id)
@@ -174,7 +234,7 @@ class SlurmArray:
         number = started.stdout.partition(";")[0].strip()  # "number;cluster" of several clusters
         watch = _JobWatch(number, run_id)
         try:
-            follow(db, run_id, settings, job.report, job.stop, look=watch.look)
+            follow_queue(job, settings, watch.look)
         except BaseException:
             _run(["scancel", number])  # what is gone already is an error there
             raise

@@ -2,10 +2,8 @@
 lost.
 """
 
-import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
@@ -14,7 +12,6 @@ from celery import Celery
 from kombu import Connection
 from kombu.exceptions import OperationalError
 
-from orchestrator.dispatch.stopping import NOBODY, Reports
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
 from transexplain.store import queueing, runs, shard_blocks
@@ -178,52 +175,3 @@ def _top_up_queue(
 def _queue(db: Database, settings: Settings, run_id: str) -> str:
     """The queue of a run, which never changes."""
     return queue_of(settings, runs.get(db, run_id).plan)
-
-
-_POLL = 0.5
-#: at most this share of the time goes into queries: counting a million shards takes a second
-_QUERY_SHARE = 0.2
-
-
-def follow(
-    db: Database,
-    run_id: str,
-    settings: Settings,
-    report: Reports = NOBODY,
-    stop: threading.Event | None = None,
-    *,
-    look: Callable[[], None] | None = None,
-) -> None:
-    """Watch a run until it ends, sweeping: lost messages are sent again, the run is closed.
-
-    Where nothing was finished for the length of a lease and nobody holds a shard, `report.wait`
-    is called; also while the broker is away, which ends nothing. `look` is called each time: its
-    exceptions end the watching. `stop` ends it with KeyboardInterrupt; workers go on.
-    """
-    warn = report.wait
-    stop = stop or threading.Event()
-    state = runs.progress(db, run_id)
-    seen, moved = state.items_finished, time.monotonic()
-    pause = _POLL
-    while state.state == "running":
-        if stop.wait(pause):
-            raise KeyboardInterrupt
-        if look is not None:
-            look()
-        try:
-            sweep(db, settings)
-        except BrokerError as error:
-            warn(str(error))
-        started = time.monotonic()
-        state = runs.progress(db, run_id)
-        pause = max(_POLL, (time.monotonic() - started) / _QUERY_SHARE)
-        finished = state.items_finished
-        if finished > seen:
-            report.items(finished - seen)
-            seen, moved = finished, time.monotonic()
-        elif time.monotonic() - moved > settings.lease_seconds:
-            if state.paused:
-                warn(f"the run is paused; `transexplain unpause {run_id}` lets it go on")
-            elif not state.workers and state.state == "running":
-                warn("no worker holds a shard of this run; start one with `transexplain worker`")
-            moved = time.monotonic()

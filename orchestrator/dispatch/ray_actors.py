@@ -9,25 +9,24 @@ shards of this run are claimed.
 import logging
 import signal
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.dispatch.stopping import Reports
+from orchestrator.dispatch.executors import follow
 from transexplain.errors import ConfigurationError, InfrastructureError
 from transexplain.registry import require
 from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
+from transexplain.store.runs import RunProgress
 from transexplain.types.plans import SPREAD, AuditPlan, DeviceClass, device_class
 
 if TYPE_CHECKING:
     from orchestrator.dispatch.executors import RunJob, Workforce
 
-_POLL = 0.5  #: seconds between two looks at the run
 _PATIENCE = 60.0  #: seconds without a finished item after which the reason is looked for
 _LEAVE = 60.0  #: seconds that actors have to end their batch and give their leases back
 
@@ -78,8 +77,17 @@ class RayActors:
         with _cluster(str(self._wanted.address)) as ray:
             count = self._count(ray, db, run_id, plan)
             actors = _begin(ray, plan, settings, run_id, count)
-            _Watch(ray, db, run_id, actors, job.report).until_over(job.stop)
+            watch = _Watch(ray, job, actors)
+            try:
+                follow(job, watch.step, watch.stalled, _PATIENCE)
+            except KeyboardInterrupt:
+                watch.end()
+                raise
         runs.finalise(db, run_id)
+        if watch.error is not None and runs.progress(db, run_id).state == "running":
+            raise InfrastructureError(
+                f"every Ray actor for run {run_id} failed, the last with: {_reason(watch.error)}"
+            ) from watch.error
 
     def _count(self, ray: Any, db: Database, run_id: str, plan: AuditPlan) -> int:
         """The number of useful actors: no more than there are devices of the class, or shards."""
@@ -154,67 +162,33 @@ def _begin(ray: Any, plan: AuditPlan, settings: Settings, run_id: str, count: in
 
 
 class _Watch:
-    """Watches a run and the actors that work on it."""
+    """The actors that work on a run."""
 
-    def __init__(
-        self, ray: Any, db: Database, run_id: str, actors: Sequence[Any], report: Reports
-    ) -> None:
-        self._ray, self._db, self._run_id, self._report = ray, db, run_id, report
-        self._actors = actors
+    def __init__(self, ray: Any, job: "RunJob", actors: Sequence[Any]) -> None:
+        self._ray, self._job, self._actors = ray, job, actors
         self._working = [actor.work.remote() for actor in actors]
-        self._errors: list[BaseException] = []
-        self._finished, _ = self._look()
-        self._moved = time.monotonic()
+        self.error: BaseException | None = None  #: that the last one failed with
 
-    def until_over(self, stop: threading.Event) -> None:
-        """Wait until the run is over or every actor has ended; raises as `Executor.work`."""
-        over = False
-        while self._working and not over and not stop.is_set():
-            ended, self._working = self._ray.wait(self._working, timeout=_POLL)
-            for actor in ended:
-                try:
-                    self._ray.get(actor)
-                except self._ray.exceptions.RayError as error:
-                    self._errors.append(error)
-                    self._report.wait(f"a Ray actor ended: {_reason(error)}")
-            over = self._progress()
-        if stop.is_set():
-            self._end()
-            raise KeyboardInterrupt
-        if not over and self._errors:  # actors that are left have ended by themselves
-            raise InfrastructureError(
-                f"every Ray actor for run {self._run_id} failed, the last with: "
-                f"{_reason(self._errors[-1])}"
-            ) from self._errors[-1]
+    def step(self) -> bool:
+        """Return whether every actor has ended."""
+        ended, self._working = self._ray.wait(self._working, timeout=0)
+        for actor in ended:
+            try:
+                self._ray.get(actor)
+            except self._ray.exceptions.RayError as error:
+                self.error = error
+                self._job.report.wait(f"a Ray actor ended: {_reason(error)}")
+        return not self._working
 
-    def _progress(self) -> bool:
-        """Report what was finished since the last look; whether nothing is left."""
-        finished, open_shards = self._look()
-        if finished > self._finished:
-            self._report.items(finished - self._finished)
-            self._finished, self._moved = finished, time.monotonic()
-        elif time.monotonic() - self._moved > _PATIENCE:
-            self._moved = time.monotonic()
-            self._report.wait(self._stalled())
-        return not open_shards
-
-    def _look(self) -> tuple[int, int]:
-        state = runs.progress(self._db, self._run_id)
-        running = state.state == "running"
-        open_shards = state.states["queued"] + state.states["running"] if running else 0
-        return state.items_finished, open_shards
-
-    def _stalled(self) -> str:
-        state = runs.progress(self._db, self._run_id)
-        if state.paused:
-            return f"the run is paused; `transexplain unpause {self._run_id}` lets it go on"
+    def stalled(self, state: RunProgress) -> str:
+        """The reason why nothing is finished."""
         if not state.workers:
             free = self._ray.available_resources()
             room = ", ".join(f"{free.get(resource, 0):g} {resource}" for resource in ("CPU", "GPU"))
             return f"no actor holds a shard of this run; the cluster has free: {room}"
         return f"nothing was finished for {_PATIENCE:g} s; {state.workers} actors hold shards"
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Let the actors finish their batch and give their leases back."""
         for actor in self._actors:
             actor.stop.remote()

@@ -44,14 +44,13 @@ from orchestrator.monitoring.probes import (
 )
 from orchestrator.serve import drawn_pages, openapi
 from orchestrator.serve.access import COOKIE, LOGIN, SESSION_SECONDS, AccessGuard, AccessRules
+from orchestrator.serve.acting_pages import FleetOperator, live_route, operating_route
 from orchestrator.serve.links import RefusedError
 from orchestrator.serve.live_desk import LiveDesk
-from orchestrator.serve.live_pages import live_route
-from orchestrator.serve.operating import FleetOperator, operating_route
 from orchestrator.serve.own_forms import OwnForms, fields_of
 from orchestrator.serve.page_request import NotThereError, PageRequest, RunningCounts, names_of
 from orchestrator.serve.page_table import PAGES, Page
-from orchestrator.serve.replies import JSON, features_of, problem, sent, wants_json
+from orchestrator.serve.replies import JSON, answered, problem, sent, set_cookie
 from orchestrator.serve.slow_desk import SlowDesk
 from transexplain.errors import DamagedRowError, DatabaseError, InfrastructureError
 from transexplain.settings import QUEUE
@@ -169,27 +168,23 @@ class _Paths:
 
 async def _answer(page: Page, ask: Callable[..., PageRequest], request: Request) -> Response:
     page_request = ask(names=names_of(request), query=dict(request.query_params))
-    as_json = wants_json(request)
-    query = request.url.query
-    beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
-    beside += f"?{query}" if query else ""
-    drawing = {"here": page.name, "beside": beside, **features_of(request)}
-    body = await run_in_threadpool(_body, page, page_request, as_json, drawing)
-    return sent(body, as_json)
+    return await run_in_threadpool(_response, page, page_request, request)
 
 
-def _body(page: Page, request: PageRequest, as_json: bool, drawing: Mapping[str, Any]) -> bytes:
-    with request.db.reading_once():
-        answer = page.make(request)
+def _response(page: Page, page_request: PageRequest, request: Request) -> Response:
+    with page_request.db.reading_once():
+        answer = page.make(page_request)
         lost = (
-            miscounted(request.db, request.run.id)
-            if "{run}" in page.path and request.readable
+            miscounted(page_request.db, page_request.run.id)
+            if "{run}" in page.path and page_request.readable
             else []
         )
     document = {**answer.document, "damaged_shards": lost} if lost else answer.document
-    if as_json:
-        return drawn_pages.json_bytes(document)
-    return drawn_pages.html(page.name, **{**document, **answer.drawing, **drawing})
+    query = request.url.query
+    beside = f"{'/runs' if request.url.path == '/' else request.url.path}{_SUFFIX}"
+    beside += f"?{query}" if query else ""
+    drawing = {**answer.drawing, "here": page.name, "beside": beside}
+    return answered(request, page.name, document, drawing)
 
 
 def _problem(request: Request, error: Exception) -> Response:
@@ -243,14 +238,7 @@ async def _login(rules: AccessRules, request: Request) -> Response:
         body = drawn_pages.html("login", to=to, wrong=True, here="login")
         return sent(body, False, 403)
     response = RedirectResponse(to, 303)
-    response.set_cookie(
-        COOKIE,
-        rules.session(),
-        max_age=SESSION_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+    set_cookie(response, request, COOKIE, rules.session(), max_age=SESSION_SECONDS)
     return response
 
 

@@ -178,6 +178,18 @@ def json_bytes(document: Any) -> bytes:
     return json.dumps(document, default=_plain, allow_nan=False).encode("ascii")
 
 
+def attribution_document(attribution: Attribution) -> dict[str, Any]:
+    """An attribution without its relevance, as JSON."""
+    names = ("target", "rank", "class_name", "method", "at", "unit", "logit")
+    ledger = attribution.ledger
+    return {
+        **{name: getattr(attribution, name) for name in names},
+        "prefix_relevance": list(attribution.prefix_relevance),
+        "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
+        "notes": list(attribution.notes),
+    }
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, PagePiece):  # unpacked here: a page does not
         return value.document

@@ -8,13 +8,13 @@ from orchestrator.serve.drawn_pages import (
     ALPHAS,
     PALETTES,
     Look,
+    attribution_document,
     graph_of,
     pictures_of,
     shape_of_item,
     words_of,
 )
 from orchestrator.serve.links import link
-from orchestrator.serve.live_desk import attribution_document
 from orchestrator.serve.page_request import BadQueryError, NotThereError, PageContent, PageRequest
 from transexplain.reports.sections.gallery_items import gallery_item
 from transexplain.store import browsing_items

@@ -12,16 +12,17 @@ import gc
 import json
 import logging
 import os
-import queue
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.serve.drawn_pages import attribution_document
 from orchestrator.serve.links import RefusedError
 from orchestrator.serve.slow_desk import Desk
 from transexplain.errors import ConfigurationError, EngineError, ItemError, TransExplainError
@@ -30,7 +31,7 @@ from transexplain.types.plans import AuditPlan, ModelRef
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
 from transexplain.types.words import spans_of
-from workers.reader_process import follow_parent
+from workers.child_process import HungError, await_message
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -68,18 +69,15 @@ class RequestError(RefusedError):
     """There is no explanation, for a reason that lies in the request, the model or the desk."""
 
 
-def serve(connection: Connection, device: str) -> None:
-    """Answer requests until the pipe ends."""
-    follow_parent()
+def serve(connection: Connection, device: str, idle_seconds: float) -> None:
+    """Answer requests until the pipe ends, or none comes for so long."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # what the run's machine has, and nothing from elsewhere
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     os.nice(5)  # pages come first
     bench = _Bench(connection, device)
-    try:
-        while True:
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):  # nobody asks any more
+        while connection.poll(idle_seconds):
             bench.say(**bench.answer(connection.recv()))
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # nobody asks any more
 
 
 class _Bench:
@@ -244,18 +242,6 @@ def _outcome(model: "LoadedModel", outcome: "ItemOutcome") -> dict[str, Any]:
     }
 
 
-def attribution_document(attribution: Attribution) -> dict[str, Any]:
-    """An attribution without its relevance, as JSON."""
-    names = ("target", "rank", "class_name", "method", "at", "unit", "logit")
-    ledger = attribution.ledger
-    return {
-        **{name: getattr(attribution, name) for name in names},
-        "prefix_relevance": list(attribution.prefix_relevance),
-        "ledger": ledger and {**asdict(ledger), "relative_gap": ledger.relative_gap},
-        "notes": list(attribution.notes),
-    }
-
-
 def _document(attribution: Attribution) -> dict[str, Any]:
     document: dict[str, Any] = {
         **attribution_document(attribution),
@@ -310,7 +296,6 @@ def plain(document: Mapping[str, Any]) -> dict[str, Any]:
 _LARGEST_ANSWER = 256 * 2**20  #: bytes
 _CLIENTS = 10_000  #: whose requests are counted
 _KNOWN = 64  #: models whose methods are known
-_ENDING = 10  #: seconds that a killed process has to be gone
 Answer = dict[str, Any]
 
 
@@ -329,35 +314,32 @@ class LiveSettings:
     device: str = "cpu"
 
 
-class _EndedError(Exception):
-    """The process ended; `heard`: after it had begun with the request."""
-
-    def __init__(self, heard: bool) -> None:
-        super().__init__()
-        self.heard = heard
-
-
 class LiveDesk(Desk):
     """Explains what readers bring; `close` ends its process and thread."""
 
     def __init__(self, settings: LiveSettings | None = None) -> None:
         super().__init__("live")
         self.settings = settings or LiveSettings()
-        self._waiting = 0
+        self._asked: set[Future[Answer]] = set()  #: the one that is answered, and those that wait
         self._phase = "asleep"
         self._refused: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._buckets = Buckets(self.settings.rate)
-        self._pipe: Any = None
 
     @property
     def state(self) -> dict[str, Any]:
         """`phase` (asleep, starting, loading, trying, explaining, ready), and how many wait."""
-        return {"phase": self._phase, "waiting": self._waiting}
+        ended = self._phase == "ready" and self.pid is None
+        return {"phase": "asleep" if ended else self._phase, "waiting": self._waiting}
 
     @property
     def pid(self) -> int | None:
         """The id of the process with the model."""
-        return None if self._process is None else self._process.pid
+        child = self._child
+        return None if child is None or not child.is_alive() else child.pid
+
+    @property
+    def _waiting(self) -> int:
+        return max(0, len(self._asked) - 1)
 
     def refused(self, digest: str) -> Mapping[str, str]:
         """Methods that the model with this digest does not allow, as far as is known -> why."""
@@ -376,57 +358,20 @@ class LiveDesk(Desk):
 
     def ask(self, request: LiveRequest) -> "Future[Answer]":
         """The answer, soon, or RequestError; raises RequestError where too many wait."""
-        future: Future[Answer] = Future()
         with self._lock:
             if self._closed or self._waiting >= self.settings.waiting:
                 raise RequestError(
                     503, "Too many wait", "Too many requests wait for the model; try again soon."
                 )
-            self._waiting += 1
-            self._begin_thread()
-        self._tasks.put((request, future))
+            future = self._thread.submit(self._answer, request)
+            self._asked.add(future)
+        future.add_done_callback(self._asked.discard)
         return future
 
-    def _run(self) -> None:
-        while True:
-            try:
-                idle = None if self._process is None else self.settings.idle_seconds
-                task = self._tasks.get(timeout=idle)
-            except queue.Empty:
-                self._end()
-                continue
-            if task is None:
-                break
-            with self._lock:
-                self._waiting -= 1
-            self._serve(*task)
-        self._end()
-        self._drop()
-
-    def _serve(self, request: LiveRequest, future: "Future[Answer]") -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            future.set_result(self._answer(request))
-        except BaseException as error:  # noqa: BLE001 - raised where the answer is wanted
-            future.set_exception(error)
-
     def _answer(self, request: LiveRequest) -> Answer:
-        message: Answer | None = None
-        for _ in range(2):  # it may have died before, unnoticed
-            try:
-                message = self._sent(request)
-                break
-            except _EndedError as gone:
-                self._end()
-                if gone.heard or self._closed:
-                    log.warning("the process of live explanations ended at its work")
-                    raise RequestError(
-                        503,
-                        "The model's process ended",
-                        "The process with the model ended at this, for lack of memory perhaps. "
-                        "The next request gets a new one.",
-                    ) from None
+        if self._closed:
+            raise RequestError(503, "The server ends", "The server ends; try again later.")
+        message = self._sent(request) or self._sent(request)  # it may have died before, unnoticed
         if message is None:
             raise RequestError(
                 503, "The model's process ended", "No process for the model can be kept running."
@@ -441,25 +386,36 @@ class LiveDesk(Desk):
                 self._refused.popitem(last=False)
         return answer
 
-    def _sent(self, request: LiveRequest) -> Answer:
-        """The last message of the process; raises _GoneError, and RequestError in the end."""
-        if self._process is None or not self._process.is_alive():
+    def _sent(self, request: LiveRequest) -> Answer | None:
+        """The last message of the process; None: it ended before. Raises RequestError."""
+        child = self._child
+        if child is None or not child.is_alive():
             self._end()
-            self._begin()
-        heard = False
-        until = time.monotonic() + self.settings.load_seconds
+            self._phase = "starting"
+            child = self._begun(serve, self.settings.device, self.settings.idle_seconds)
+        heard, most = False, self.settings.load_seconds
         try:
-            self._pipe.send(request)
+            child.pipe.send(request)
             while True:
-                if not self._pipe.poll(max(0.0, until - time.monotonic())):
-                    raise self._too_long()
-                message: Answer = json.loads(self._pipe.recv_bytes(_LARGEST_ANSWER))
+                await_message(child.pipe, most)
+                message: Answer = json.loads(child.pipe.recv_bytes(_LARGEST_ANSWER))
                 if "phase" not in message:
                     return message
                 heard, self._phase = True, message["phase"]
-                until = time.monotonic() + self._most
+                most = self._most
+        except HungError:
+            raise self._too_long() from None
         except (EOFError, OSError):
-            raise _EndedError(heard) from None
+            self._end()
+            if not heard and not self._closed:
+                return None
+        log.warning("the process of live explanations ended at its work")
+        raise RequestError(
+            503,
+            "The model's process ended",
+            "The process with the model ended at this, for lack of memory perhaps. The next "
+            "request gets a new one.",
+        )
 
     def _too_long(self) -> RequestError:
         explaining, most = self._phase == "explaining", self._most
@@ -481,30 +437,10 @@ class LiveDesk(Desk):
         explaining = self._phase == "explaining"
         return self.settings.seconds if explaining else self.settings.load_seconds
 
-    def _begin(self) -> None:
-        self._phase = "starting"
-        self._pipe = self._begun(serve, self.settings.device)
-
     def _end(self) -> None:
-        process = self._process
-        if process is not None:
-            process.kill()
-            process.join(_ENDING)
-            self._pipe.close()
-        with self._lock:
-            self._process = self._pipe = None
-        self._phase = "asleep"
-
-    def _drop(self) -> None:
-        """Tell those who still wait that nobody comes any more."""
-        while True:
-            try:
-                task = self._tasks.get_nowait()
-            except queue.Empty:
-                return
-            if task is not None and task[1].set_running_or_notify_cancel():
-                error = RequestError(503, "The server ends", "The server ends; try again later.")
-                task[1].set_exception(error)
+        if self._child is not None:
+            self._child.end()
+        self._child, self._phase = None, "asleep"
 
 
 class Buckets:

@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import FormData, Headers, UploadFile
@@ -24,6 +24,7 @@ from starlette.responses import Response
 from orchestrator.serve.access import COOKIE as LOGIN_COOKIE
 from orchestrator.serve.access import AccessRules, proof_is_good
 from orchestrator.serve.links import RefusedError
+from orchestrator.serve.replies import answered, set_cookie
 from transexplain.store.browsing import signing_key
 from transexplain.store.database import Database
 
@@ -67,31 +68,30 @@ class OwnForms:
             return request.headers.get(header, "").strip()[:_SHOWN]
         return "local" if self.rules.everybody else "token"
 
-    def token(self, request: Request, action: str) -> tuple[str, str | None]:
-        """The token of a form, and the cookie that has to be set for it; None: it is there."""
-        browser, cookie = self._browser(request), None
-        if browser is None:
-            browser = cookie = secrets.token_urlsafe(32)
+    def shown(
+        self,
+        request: Request,
+        action: str,
+        template: str,
+        document: Mapping[str, Any],
+        drawing: Mapping[str, Any],
+    ) -> Response:
+        """The response with a form, its token in the document, and the cookie of the browser."""
+        known = self._browser(request)
+        browser = secrets.token_urlsafe(32) if known is None else known
         until = int(time.time() + _LASTS)
-        return f"{until}.{self._proof(request, browser, action, until)}", cookie
-
-    def kept(self, request: Request, response: Response, cookie: str | None) -> Response:
-        """The response with the cookie of `token`: requests that begin on pages of ours have it."""
-        if cookie is not None:
-            response.set_cookie(
-                COOKIE,
-                cookie,
-                httponly=True,
-                samesite="strict",
-                secure=request.url.scheme == "https",
-            )
+        token = f"{until}.{self._proof(request, browser, action, until)}"
+        response = answered(request, template, {**document, TOKEN: token}, drawing)
+        if known is None:
+            set_cookie(response, request, COOKIE, browser)
         # with no-referrer a browser would not say where a form was sent from
         response.headers["Referrer-Policy"] = "same-origin"
         return response
 
-    def check(self, request: Request, action: str, token: str) -> None:
-        """Raise RefusedError where this is not the token of this action and browser."""
-        browser = self._browser(request)
+    async def fields(self, request: Request, action: str, most: int, what: str) -> Fields:
+        """The fields as `fields_of`; RefusedError without this action's and browser's token."""
+        fields = await fields_of(request, most, what)
+        browser, token = self._browser(request), fields.words.get(TOKEN, "")
         if browser is None or not proof_is_good(
             token, partial(self._proof, request, browser, action)
         ):
@@ -102,6 +102,7 @@ class OwnForms:
                 "and send it from there; programs send form_token of the page's JSON, and its "
                 "cookie.",
             )
+        return fields
 
     def check_origin(self, request: Request) -> None:
         """Raise RefusedError where a browser says that another site's page sends this."""

@@ -5,7 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -21,7 +21,6 @@ from transexplain.store.ranked_items import ItemSearch, Ranking
 from transexplain.types.items import ItemOutcome
 
 T = TypeVar("T")
-_PLANS = 256  #: whose facts are kept
 _TOTALS = 8  #: runs whose counts are kept, some megabytes each where names were swapped
 _RANKINGS = 16  #: of a thousand items at most, about half a megabyte each
 
@@ -32,7 +31,6 @@ class RunningCounts:
     """Counts of runs: of finished runs kept within bounds, of others made each time."""
 
     def __init__(self) -> None:
-        self._facts: dict[str, PlanFacts] = {}
         self._rankings: OrderedDict[_RankingKey, Ranking] = OrderedDict()
         self._totals: OrderedDict[tuple[str, float | None], GatheredTotals] = OrderedDict()
         self._lock = threading.Lock()
@@ -72,17 +70,9 @@ class RunningCounts:
                 held.popitem(last=False)
         return kept
 
-    def facts(self, db: Database, run_id: str) -> PlanFacts:
-        """The facts of an existing run; a plan may take long to read."""
-        facts = self._facts.get(run_id)
-        if facts is None:
-            facts = browsing.plan_facts(db, run_id)
-            with self._lock:
-                if len(self._facts) >= _PLANS:
-                    self._facts.clear()
-                self._facts[run_id] = facts
-        return facts
 
+#: the facts of an existing run's plan, which never changes and may take long to read
+plan_facts = lru_cache(maxsize=256)(browsing.plan_facts)
 
 _BUDGET = 0.12  #: seconds from when a request came in which it looks for items
 _LONGEST = 500  #: characters of a value in a query
@@ -154,7 +144,7 @@ class PageRequest:
     @cached_property
     def facts(self) -> PlanFacts:
         """The facts of the plan of the path's run, which exists."""
-        return self.counts.facts(self.db, self.run.id)
+        return plan_facts(self.db, self.run.id)
 
     @cached_property
     def class_name(self) -> str:

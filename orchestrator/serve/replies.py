@@ -33,7 +33,7 @@ def answered(
     """The response with a document, or with the page that draws it."""
     if wants_json(request):
         return sent(drawn_pages.json_bytes(document), True)
-    names = {**document, **drawing, **features_of(request)}
+    names = {**document, **drawing, **_features_of(request)}
     return sent(drawn_pages.html(template, **names), False)
 
 
@@ -48,11 +48,19 @@ def problem(request: Request, error: RefusedError) -> Response:
         text=error.text,
         back=error.back,
         here="problem",
-        **features_of(request),
+        **_features_of(request),
     )
     return sent(body, False, error.status, **error.headers)
 
 
-def features_of(request: Request) -> dict[str, bool]:
+def set_cookie(
+    response: Response, request: Request, name: str, value: str, max_age: int | None = None
+) -> None:
+    """Set a cookie that scripts and pages elsewhere do not have."""
+    secure = request.url.scheme == "https"
+    response.set_cookie(name, value, max_age, httponly=True, samesite="strict", secure=secure)
+
+
+def _features_of(request: Request) -> dict[str, bool]:
     """The features of this server in addition to its pages: `operate`, `live`, `reports`."""
     return dict(getattr(request.app.state, "features", {}))

@@ -20,6 +20,7 @@ from orchestrator.serve.page_request import (
     NotThereError,
     PageContent,
     PageRequest,
+    plan_facts,
     run_called,
 )
 from orchestrator.serve.slow_desk import PageJob
@@ -456,7 +457,7 @@ def _queues(
         name: Counter() for name, count in (messages or {}).items() if count
     }
     for run in running:
-        facts = request.counts.facts(request.db, run["id"])
+        facts = plan_facts(request.db, run["id"])
         counts = shards.setdefault(
             queue_name(request.queue, facts.modality, facts.device), Counter()
         )

@@ -7,15 +7,13 @@ with their JSON back by a pipe, and frees its memory by its end.
 
 import json
 import logging
-import multiprocessing
 import os
-import queue
-import signal
 import threading
 import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,7 +21,7 @@ from typing import Any
 from orchestrator.serve.links import RefusedError
 from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.store.database import Database
-from workers.reader_process import follow_parent
+from workers.child_process import ChildProcess, HungError, await_message
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +58,6 @@ class PageJob:
 
 def work(connection: Connection, url: str, job: PageJob) -> None:
     """Make the pieces, send them and end."""
-    follow_parent()
     os.nice(10)  # pages come first
     connection.send(made(url, job))
 
@@ -131,53 +128,30 @@ _FRESH = 30.0  #: seconds for which pieces of a run that works, and what failed,
 
 
 class Desk:
-    """A thread that takes tasks in turn and has a process do them; `close` ends both."""
+    """A thread that has a process do one task after the other; `close` ends both."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tasks: queue.Queue[Any] = queue.Queue()  #: None: the end
+        self._thread = ThreadPoolExecutor(1, f"{name}-desk")
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._process: Any = None
+        self._child: ChildProcess | None = None
         self._closed = False
 
     def close(self) -> None:
         """End the process, whatever it does, and the thread."""
         with self._lock:
-            self._closed, thread, process = True, self._thread, self._process
-        self._tasks.put(None)
-        if process is not None:
-            process.kill()
-        if thread is not None:
-            thread.join()
+            self._closed = True
+        if self._child is not None:
+            self._child.kill()
+        self._thread.shutdown()
+        if self._child is not None:
+            self._child.end()
 
-    def _begin_thread(self) -> None:
-        """Begin the thread at the first task; the caller has the lock."""
-        if self._thread is None:
-            name = f"{self._name}-desk"
-            self._thread = threading.Thread(target=self._main, name=name, daemon=True)
-            self._thread.start()
-
-    def _main(self) -> None:
-        # processes begun here inherit it: a Ctrl-C at the terminal is the server's
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-        self._run()
-
-    def _run(self) -> None:
-        raise NotImplementedError
-
-    def _begun(self, target: Callable[..., None], *args: Any) -> Connection:
-        """The pipe to a new process, which has the other end and these arguments."""
-        context = multiprocessing.get_context("spawn")
-        pipe, theirs = context.Pipe()
-        process = context.Process(target=target, args=(theirs, *args), name=self._name, daemon=True)
-        process.start()
-        theirs.close()
-        with self._lock:
-            self._process = process
-            if self._closed:
-                process.kill()
-        return pipe
+    def _begun(self, target: Callable[..., None], *args: Any) -> ChildProcess:
+        child = self._child = ChildProcess(self._name, target, *args)
+        if self._closed:
+            child.kill()
+        return child
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,21 +200,21 @@ class SlowDesk(Desk):
                     headers={"Retry-After": "30"},
                 )
             self._waiting.add(job)
-            self._begin_thread()
-        self._tasks.put(job)
+            self._thread.submit(self._work, job)
 
-    def _run(self) -> None:
-        while (job := self._tasks.get()) is not None and not self._closed:
-            begun = time.time()
-            try:
-                pieces = self._made(job)
-            except Exception as error:  # noqa: BLE001 - no process, no memory: the next may pass
-                log.warning("%s of run %s: %s", job.kind, job.run_id, error)
-                pieces = "It could not be made; the server's log says why."
-            if isinstance(pieces, str):
-                self._keep(job, JobState(at=begun, error=pieces))
-            else:
-                self._keep(job, JobState(at=begun, pieces=pieces))
+    def _work(self, job: PageJob) -> None:
+        if self._closed:
+            return
+        begun = time.time()
+        try:
+            pieces = self._made(job)
+        except Exception as error:  # noqa: BLE001 - no process, no memory: the next may pass
+            log.warning("%s of run %s: %s", job.kind, job.run_id, error)
+            pieces = "It could not be made; the server's log says why."
+        if isinstance(pieces, str):
+            self._keep(job, JobState(at=begun, error=pieces))
+        else:
+            self._keep(job, JobState(at=begun, pieces=pieces))
 
     def _keep(self, job: PageJob, pieces: JobState) -> None:
         with self._lock:
@@ -256,14 +230,14 @@ class SlowDesk(Desk):
 
     def _made(self, job: PageJob) -> Sequence[PagePiece] | str:
         """The pieces, or why there are none."""
-        with self._begun(work, self._url, job) as pipe:
-            try:
-                if not pipe.poll(_LONGEST):
-                    return f"It was given up after {_LONGEST / 60:g} minutes."
-                pieces: Sequence[PagePiece] | str = pipe.recv()
-                return pieces
-            except (EOFError, OSError):
-                return "The process that made it ended, for lack of memory perhaps."
-            finally:
-                self._process.kill()
-                self._process.join()
+        child = self._begun(work, self._url, job)
+        try:
+            await_message(child.pipe, _LONGEST)
+            pieces: Sequence[PagePiece] | str = child.pipe.recv()
+            return pieces
+        except HungError:
+            return f"It was given up after {_LONGEST / 60:g} minutes."
+        except (EOFError, OSError):
+            return "The process that made it ended, for lack of memory perhaps."
+        finally:
+            child.end()

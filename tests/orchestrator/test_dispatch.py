@@ -9,9 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,16 +29,16 @@ from orchestrator.cli import run_commands
 from orchestrator.cli.command_line import app
 from orchestrator.cli.fleet_commands import _seconds_until
 from orchestrator.cli.run_commands import RecentRate, run_progress
-from orchestrator.dispatch import local, queue
+from orchestrator.dispatch import executors, local, queue, ray_actors
 from orchestrator.dispatch import queue as sweep
+from orchestrator.dispatch.executors import RunJob, follow_queue
 from orchestrator.dispatch.fleet_size import FleetSize, WorkLeft, fleet_size
 from orchestrator.dispatch.local import run_here as work_here
 from orchestrator.dispatch.local import run_processes
-from orchestrator.dispatch.queue import follow
 from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
-from transexplain.errors import BrokerError, ConfigurationError
+from transexplain.errors import BrokerError, ConfigurationError, InfrastructureError
 from transexplain.settings import Settings
 from transexplain.store import queueing, readers, results, runs, shards
 from transexplain.store.database import Database
@@ -184,10 +186,11 @@ def test_messages_are_sent_again_until_the_run_ends(
                 bench.work(of_run, index)
 
         monkeypatch.setattr(sweep.sweep, "__kwdefaults__", {"every": 0.3})
-        monkeypatch.setattr(queue, "_POLL", 0.2)
+        monkeypatch.setattr(executors, "_POLL", 0.2)
         monkeypatch.setattr(queue, "depth", lambda *_: 0)
         monkeypatch.setattr(queue, "send_messages", deliver)
-        follow(db, run_id, settings, Reports(items=counted.append, wait=warnings.append))
+        reports = Reports(items=counted.append, wait=warnings.append)
+        follow_queue(RunJob(db, run_id, reports, threading.Event()), settings)
         assert runs.get(db, run_id).state == "done"
     assert rounds == [[0, 1, 2, 3, 4]] * 3
     assert sum(counted) == 40
@@ -548,6 +551,54 @@ def two_nodes(cluster_class: Any) -> tuple[Any, Any]:
             if not attempts_left:
                 raise
     raise AssertionError("unreachable")
+
+
+class HereInsteadOfRay:
+    """As much of Ray as an executor calls; its tasks are functions that run when they end."""
+
+    exceptions = SimpleNamespace(RayError=RuntimeError)
+
+    def cluster_resources(self) -> dict[str, int]:
+        return {"CPU": 2}
+
+    def wait(self, tasks: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        return tasks[:1], tasks[1:]
+
+    def get(self, task: Callable[[], None]) -> None:
+        task()
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_actors_that_fail_matter_where_all_do(
+    monkeypatch: pytest.MonkeyPatch, local_db: Database, prepared: PreparedAudit, every: bool
+) -> None:
+    run_id = runs.create(local_db, prepared.plan, prepared.shards)
+
+    def fails() -> None:
+        raise RuntimeError("first line\nthe node is gone")
+
+    def works() -> None:
+        work_here(local_db, run_id, Settings(), model=prepared.model)
+
+    actors = [
+        SimpleNamespace(work=SimpleNamespace(remote=lambda work=work: work))
+        for work in (fails, fails if every else works)
+    ]
+    monkeypatch.setattr(ray_actors, "_cluster", lambda _: nullcontext(HereInsteadOfRay()))
+    monkeypatch.setattr(ray_actors, "_begin", lambda *_: actors)
+    monkeypatch.setattr(executors, "_POLL", 0.01)
+    heard: list[str] = []
+    finished: list[int] = []
+    reports = Reports(items=finished.append, wait=heard.append)
+    job = executors.RunJob(local_db, run_id, reports, threading.Event())
+    by_ray = ray_actors.RayActors(executors.Workforce(settings=Settings(), address="local"))
+    if every:
+        with pytest.raises(InfrastructureError, match="failed, the last with: the node is gone"):
+            by_ray.work(job)
+    else:
+        by_ray.work(job)
+        assert runs.get(local_db, run_id).state == "done" and sum(finished) == ITEMS
+    assert heard == ["a Ray actor ended: the node is gone"] * (2 if every else 1)
 
 
 @pytest.mark.exhaustive

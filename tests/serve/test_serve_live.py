@@ -48,34 +48,36 @@ PATIENCE = 300  #: seconds a browser waits: a process that imports torch is slow
 class DeskHere(LiveDesk):
     """A desk whose worker is a thread here: quick to begin, and dead when its pipe is."""
 
-    def _begin(self) -> None:
-        self._pipe, theirs = multiprocessing.Pipe()
+    def _begun(self, target: Callable[..., None], *args: Any) -> Any:
+        self._child = _Thread(*args)  # type: ignore[assignment]
+        return self._child
+
+
+class _Thread:
+    """As much of a child process as a desk asks for; it ends when its pipe does."""
+
+    pid = os.getpid()
+
+    def __init__(self, device: str, idle_seconds: float) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        bench = live_desk._Bench(theirs, device)
 
         def work() -> None:
-            bench = live_desk._Bench(theirs, self.settings.device)
             with theirs, suppress(EOFError, OSError):
                 while True:
                     bench.say(**bench.answer(theirs.recv()))
 
-        self._process = _Thread(work)
-
-
-class _Thread:
-    """As much of a process as a desk asks for; it ends when its pipe does."""
-
-    def __init__(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()
-        self.pid = os.getpid()
 
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 
     def kill(self) -> None:
-        """The desk closes the pipe."""
-
-    def join(self, _seconds: float) -> None:
         """What it computes is for nobody."""
+
+    def end(self) -> None:
+        self.pipe.close()
 
 
 class House:

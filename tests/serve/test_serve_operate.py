@@ -20,8 +20,8 @@ from sqlalchemy import text, update
 from starlette.testclient import TestClient
 
 from orchestrator.serve.access import AccessRules
+from orchestrator.serve.acting_pages import ACTIONS, FleetOperator
 from orchestrator.serve.links import link
-from orchestrator.serve.operating import ACTIONS, FleetOperator
 from transexplain.reports import sql_results
 from transexplain.settings import Settings
 from transexplain.store import browsing, runs

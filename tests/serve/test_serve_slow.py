@@ -91,7 +91,7 @@ def test_a_process_makes_it_and_ends(client: TestClient, slow_process: None, run
 
 
 def test_so_many_wait_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SlowDesk, "_run", lambda desk: None)
+    monkeypatch.setattr(SlowDesk, "_work", lambda *_: None)
     desk = SlowDesk("sqlite:///none.db")
     for number in range(slow_desk._WAITING):
         assert desk.found(_job(number), moving=False).waiting

@@ -1,5 +1,6 @@
 """Items that other processes read and encode: the same bits, and each death is found and blamed."""
 
+import multiprocessing
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -35,10 +36,9 @@ from transexplain.store.runs import Claim, recorded_shards
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import Caution
 from transexplain.types.tokens import Tokens
-from workers import reader_pool, reader_process
+from workers import child_process, reader_pool
 from workers.claim_to_commit import Workbench
 from workers.reader_pool import ReadAhead, ReaderPool, host_processes
-from workers.reader_process import PipeReceiver, Sender
 from workers.work_meter import WorkMeter
 
 
@@ -107,72 +107,34 @@ def test_packed_texts_are_the_same_texts(texts: PreparedAudit) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_arrays_come_by_memory_or_by_the_pipe(
+def test_arrays_come_by_memory_that_lives_as_long_as_they(
     monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
     if not shared:
         monkeypatch.delattr("os.memfd_create")
-    ours, theirs = reader_process.context().Pipe()
+    monkeypatch.setattr("transexplain.explaining.reading.LARGE", 1000)
+    ours, theirs = multiprocessing.Pipe()
     several = [
         Encoded(
-            item=Item(id=str(number), index=number, content=None),
-            inputs={"pixel_values": torch.full((1, 90, 250), float(number))},
+            item=Item(id=str(side), index=side, content=None),
+            inputs={"pixel_values": torch.full((1, side, 251), float(side))},
             features=(),
             length=0,
             truncated=False,
         )
-        for number in range(2)
+        for side in (90, 91, 400)
     ]
-    if not shared:  # a pipe holds less than two of them
-        several = several[:1]
-        monkeypatch.setattr("transexplain.explaining.reading.LARGE", 1000)
-        several = [replace(several[0], inputs={"pixel_values": torch.ones(1, 20, 30)})]
-    sender, receiver = Sender(theirs), PipeReceiver(ours)
-    sender.send(several)
-    kind, *rest = ours.recv()
-    assert (kind, rest[2]) == ("done", (0, True, []) if shared else None)
-    found = receiver.received(*rest)
-    assert all(same(one, other) for one, other in zip(several, found, strict=True))
-    ours.close()
-    theirs.close()
-
-
-def test_memory_is_used_again_once_nothing_refers_to_it() -> None:
-    ours, theirs = reader_process.context().Pipe()
-    sender, receiver = Sender(theirs), PipeReceiver(ours)
-
-    def sent(value: float, side: int = 90) -> tuple[Any, Any]:
-        sender.released(receiver.free())
-        picture = Encoded(
-            item=Item(id="1", index=1, content=None),
-            inputs={"pixel_values": torch.full((1, side, 250), value)},
-            features=(),
-            length=0,
-            truncated=False,
-        )
-        sender.send([picture])
-        _, *rest = ours.recv()
-        (found,) = receiver.received(*rest)
-        return rest[2], found
-
-    memory, first = sent(1.0)
-    assert memory == (0, True, [])
-    memory, second = sent(2.0)
-    assert memory == (1, True, [])  # the first is still in use
-    kept = first.inputs["pixel_values"][:, 10:20]
-    del first
-    memory, third = sent(3.0)
-    assert memory == (2, True, [])  # a view of the first is still in use
-    del second
-    memory, fourth = sent(4.0)
-    assert memory == (1, False, [])
-    assert torch.all(kept == 1.0)
-    assert torch.all(third.inputs["pixel_values"] == 3.0)
-    assert torch.all(fourth.inputs["pixel_values"] == 4.0)
-    del fourth, kept
-    memory, larger = sent(5.0, side=400)
-    assert (memory[:2], sorted(memory[2])) == ((3, True), [0, 1])  # too small, so they are given up
-    assert torch.all(larger.inputs["pixel_values"] == 5.0)
+    for sent in (several, several[:1], []):
+        child_process.send_entries(theirs, sent)
+        kind, *rest = ours.recv()
+        assert kind == "done"
+        found = child_process.received_entries(ours, *rest)
+        assert len(found) == len(sent)
+        assert all(same(one, other) for one, other in zip(sent, found, strict=True))
+        if found:
+            kept = found[0].inputs["pixel_values"][:, 10:20]  # type: ignore[union-attr]
+    kept += 1.0  # it can be written to, as torch expects
+    assert torch.all(kept == 91.0)
     ours.close()
     theirs.close()
 
@@ -284,7 +246,7 @@ def test_what_cannot_be_sent_is_read_by_a_thread(
 def test_processes_that_cannot_begin_are_given_up(
     texts: PreparedAudit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_process, "serve", ends_at_once)
+    monkeypatch.setattr(reader_pool, "_serve", ends_at_once)
     made = ReaderPool(1, item_deadline=60.0)
     made.prepare("run", ReadingJob.of(texts.plan, texts.model))
     (part, *_) = all_parts(texts)
