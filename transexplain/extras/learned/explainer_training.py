@@ -24,7 +24,7 @@ from transexplain.extras.learned.learned_explainer import (
 from transexplain.extras.learned.learned_facts import Architecture, Facts
 from transexplain.extras.training.classifiers import PreparedFit
 from transexplain.extras.training.examples import ExampleBatch, Examples
-from transexplain.extras.training.fitting import FitResult, fit
+from transexplain.extras.training.fitting import History, fit
 from transexplain.extras.training.optimisation import ClassifierObjective, ParameterGroup
 from transexplain.extras.training.training_plans import (
     EXPLAINER_FIT,
@@ -432,7 +432,7 @@ _HEADS = 4
 
 def train_explainer(
     prepared: PreparedFit, plan: ExplainerPlan, *, output: Path, observer: FitObserver
-) -> tuple[Path, TeacherAgreement | None, FitResult]:
+) -> tuple[Path, TeacherAgreement | None, History]:
     """Train an explainer of a classifier that stays as it is; its file, in `output`.
 
     Args:
@@ -457,14 +457,14 @@ def train_explainer(
     taught = taught_by(teacher, prepared.validation)
     observer.began("training the explainer")
     objective = SeparateObjective(model, explainer, lessons, taught, plan)
-    result = fit(
+    history = fit(
         objective,
         plan.fit,
         output / EXPLAINER_FIT,
         examples=prepared.training,
         observer=observer,
     )
-    return *_saved(explainer, prepared, plan, taught, output), result
+    return *_saved(explainer, prepared, plan, taught, output), history
 
 
 def joint_objective(
