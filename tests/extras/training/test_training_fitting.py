@@ -3,10 +3,9 @@
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -33,24 +32,18 @@ class Scripted:
         self.module = torch.nn.Linear(2, 2)
         torch.nn.init.ones_(self.module.weight)
         torch.nn.init.ones_(self.module.bias)
-        self.scores, self.higher_is_better, self.starts = scores, higher, starts
+        self.scores, self.higher_is_better, self.identity = scores, higher, {}
         self.scale, self.weights = loss, []
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return {}
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        parts = {"weight": (self.module.weight, 0), "bias": (self.module.bias, self.starts)}
-        return [
+        parts = {"weight": (self.module.weight, 0), "bias": (self.module.bias, starts)}
+        self.groups = [
             ParameterGroup(
                 name=name,
                 parameters={name: one},
                 learning_rate=0.01,
                 weight_decay=0.0,
-                starts=starts,
+                starts=begin,
             )
-            for name, (one, starts) in parts.items()
+            for name, (one, begin) in parts.items()
         ]
 
     def losses(self, batch, step: int) -> dict[str, torch.Tensor]:

@@ -226,10 +226,9 @@ class _Fit:
         self.examples, self.observer = examples, observer
         self.epoch_steps = examples.steps(plan.batch_size)
         self.steps = plan.epochs * self.epoch_steps
-        groups = objective.parameter_groups()
-        self.stepper = Stepper(objective, groups, plan, self.steps)
+        self.stepper = Stepper(objective, plan, self.steps)
         self.history = History(
-            digest=identity_of(objective, groups, plan, examples),
+            digest=identity_of(objective, plan, examples),
             steps=self.steps,
             epoch_steps=self.epoch_steps,
             unfrozen=self.stepper.unfrozen,
