@@ -20,6 +20,7 @@ import transexplain as te
 from transexplain.errors import ConfigurationError
 from transexplain.extras.learned.learned_explainer import (
     Explainer,
+    Lesson,
     explanation_loss,
     item_scale,
     load,
@@ -220,18 +221,18 @@ def test_the_loss_by_hand() -> None:
     relevance = torch.randn(B, T, C)
     relevance[:, 0] *= 30
     constants = torch.where(known, torch.randn(B, C), torch.nan)
-    scale = item_scale(relevance, known, mask, own)
+    lesson = Lesson(relevance, known, constants)
+    scale = item_scale(lesson, mask, own)
     printed = explainer(states, mask, own, logits, scale)
-    requested = {"relevance": relevance, "known": known, "scale": scale, "constants": constants}
-    loss = explanation_loss(explainer, printed, **requested)
+    loss = explanation_loss(explainer, printed, lesson, scale)
     assert loss.item() == pytest.approx(
         slow_loss(explainer, printed, relevance, known, (mask, own), constants), rel=1e-5
     )
     relevance[~(mask[:, :, None] & known[:, None])] = 1e9
-    assert explanation_loss(explainer, printed, **requested).item() == pytest.approx(
+    assert explanation_loss(explainer, printed, lesson, scale).item() == pytest.approx(
         loss.item(), rel=1e-6
     )
-    torch.testing.assert_close(item_scale(relevance, known, mask, own), scale)
+    torch.testing.assert_close(item_scale(lesson, mask, own), scale)
     loss.backward()
     gradients = [one.grad for one in explainer.parameters() if one.grad is not None]
     assert gradients
@@ -241,7 +242,7 @@ def test_the_loss_by_hand() -> None:
 def test_an_item_without_special_positions_has_a_scale_for_them() -> None:
     _, mask, _, _ = inputs()
     relevance, known = torch.randn(B, T, C), torch.ones(B, C, dtype=torch.bool)
-    scale = item_scale(relevance, known, mask, mask)
+    scale = item_scale(Lesson(relevance, known, torch.zeros(B, C)), mask, mask)
     torch.testing.assert_close(scale[:, 1], scale[:, 0] / 1000)
 
 
@@ -249,12 +250,10 @@ def test_relevance_that_is_zero_everywhere_does_no_harm() -> None:
     explainer = drawn_explainer(WIDTHS, C)
     states, mask, own, logits = inputs()
     known = torch.ones(B, C, dtype=torch.bool)
-    nothing = torch.zeros(B, T, C)
-    scale = item_scale(nothing, known, mask, own)
+    nothing = Lesson(torch.zeros(B, T, C), known, logits)
+    scale = item_scale(nothing, mask, own)
     printed = explainer(states, mask, own, logits, scale)
-    loss = explanation_loss(
-        explainer, printed, relevance=nothing, known=known, scale=scale, constants=logits
-    )
+    loss = explanation_loss(explainer, printed, nothing, scale)
     assert torch.isfinite(loss)
 
 

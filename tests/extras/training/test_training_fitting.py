@@ -3,10 +3,9 @@
 import csv
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from tiny_trainings import StopAt, image_plan, text_plan
 
 from transexplain.errors import ConfigurationError
 from transexplain.extras.training.classifiers import prepare
-from transexplain.extras.training.fitting import FitResult, fit
+from transexplain.extras.training.fitting import History, fit
 from transexplain.extras.training.optimisation import ParameterGroup
 from transexplain.extras.training.training_plans import FitObserver, FitPlan, TrainingPlan
 from transexplain.extras.training.training_runs import train
@@ -33,24 +32,18 @@ class Scripted:
         self.module = torch.nn.Linear(2, 2)
         torch.nn.init.ones_(self.module.weight)
         torch.nn.init.ones_(self.module.bias)
-        self.scores, self.higher_is_better, self.starts = scores, higher, starts
+        self.scores, self.higher_is_better, self.identity = scores, higher, {}
         self.scale, self.weights = loss, []
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        return {}
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        parts = {"weight": (self.module.weight, 0), "bias": (self.module.bias, self.starts)}
-        return [
+        parts = {"weight": (self.module.weight, 0), "bias": (self.module.bias, starts)}
+        self.groups = [
             ParameterGroup(
                 name=name,
                 parameters={name: one},
                 learning_rate=0.01,
                 weight_decay=0.0,
-                starts=starts,
+                starts=begin,
             )
-            for name, (one, starts) in parts.items()
+            for name, (one, begin) in parts.items()
         ]
 
     def losses(self, batch, step: int) -> dict[str, torch.Tensor]:
@@ -68,7 +61,7 @@ def plan(tmp_path: Path) -> TrainingPlan:
     return text_plan(tmp_path)
 
 
-def run(plan: TrainingPlan, folder: Path, objective: Scripted, **fields) -> FitResult:
+def run(plan: TrainingPlan, folder: Path, objective: Scripted, **fields) -> History:
     examples = prepare(plan).training  # 43 examples: 6 steps of 8
     wanted = FitPlan(**{"epochs": 6, "batch_size": 8, "warmup": 0.0, **fields})
     return fit(objective, wanted, folder, examples=examples, observer=FitObserver())
@@ -121,8 +114,8 @@ def test_an_end_by_patience_survives_a_kill_before_the_result(
 
 def test_parts_of_a_loss_are_in_the_history(plan: TrainingPlan, tmp_path: Path) -> None:
     result = run(plan, tmp_path / "fit", Scripted([0.0] * 6))
-    assert len(result.history.training) == 36
-    assert result.history.training[0] == {"step": 1, "loss": 6.0, "weight": 4.0}
+    assert len(result.training) == 36
+    assert result.training[0] == {"step": 1, "loss": 6.0, "weight": 4.0}
 
 
 def test_the_clip_bounds_a_step(plan: TrainingPlan, tmp_path: Path) -> None:

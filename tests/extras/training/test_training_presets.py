@@ -126,7 +126,7 @@ def test_joint_training_unfreezes_from_the_top_at_lower_rates(tmp_path: Path) ->
     assert plan.fit is not None
     per_epoch = prepared.training.steps(plan.fit.batch_size)
     steps = per_epoch * plan.fit.epochs
-    stepper = Stepper(objective, objective.parameter_groups(), plan.fit, steps)
+    stepper = Stepper(objective, plan.fit, steps)
     assert [(start // per_epoch, name) for start, name in stepper.unfrozen] == [
         (0, "head"), (5, "layers 2-4"), (10, "layers 0-1"), (15, "embeddings"),
     ]  # fmt: skip
@@ -164,7 +164,7 @@ def test_separate_training_moves_the_whole_base_and_then_the_explainer_alone(
     prepared, objective = objectives_of(plan)
     assert plan.fit is not None
     assert plan.explainer is not None
-    stepper = Stepper(objective, objective.parameter_groups(), plan.fit, 100)
+    stepper = Stepper(objective, plan.fit, 100)
     batch = prepared.training.batch(range(16))
     stepper.step(batch, 30)
     assert all(one.requires_grad for one in objective.module.parameters())
@@ -174,7 +174,7 @@ def test_separate_training_moves_the_whole_base_and_then_the_explainer_alone(
     alone = SeparateObjective(prepared.model, explainer, lessons, [], plan.explainer)
     frozen = {name: one.clone() for name, one in prepared.model.module.state_dict().items()}
     moved = {name: one.clone() for name, one in explainer.state_dict().items()}
-    second = Stepper(alone, alone.parameter_groups(), plan.explainer.fit, 100)
+    second = Stepper(alone, plan.explainer.fit, 100)
     second.step(batch, 30)
     assert {slot["lr"] for slot in second.optimizer.param_groups} == {1e-4 * factor(30, 100)}
     after = prepared.model.module.state_dict()
@@ -186,7 +186,7 @@ def test_passes_are_in_mixed_precision_and_weights_are_not(tmp_path: Path) -> No
     plan = plan_of(tmp_path, "joint-text")
     prepared, objective = objectives_of(plan)
     assert plan.fit is not None
-    stepper = Stepper(objective, objective.parameter_groups(), plan.fit, 50)
+    stepper = Stepper(objective, plan.fit, 50)
     types: list[torch.dtype] = []
     handle = prepared.model.module.classifier.register_forward_hook(
         lambda _m, _a, output: types.append(output.dtype)

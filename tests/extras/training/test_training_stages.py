@@ -183,13 +183,6 @@ def test_running_statistics_of_frozen_layers_stay() -> None:
         torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2)
     )
 
-    class Toy:
-        def __init__(self) -> None:
-            self.module = module
-
-        def losses(self, batch, step):
-            return {"loss": module(batch).square().mean()}
-
     groups = [
         ParameterGroup(
             name=name,
@@ -200,7 +193,15 @@ def test_running_statistics_of_frozen_layers_stay() -> None:
         )
         for name, part, starts in (("head", module[2], 0), ("rest", module[:2], 2))
     ]
-    stepper = Stepper(Toy(), groups, FitPlan(epochs=1), 4)
+
+    class Toy:
+        def __init__(self) -> None:
+            self.module, self.groups = module, groups
+
+        def losses(self, batch, step):
+            return {"loss": module(batch).square().mean()}
+
+    stepper = Stepper(Toy(), FitPlan(epochs=1), 4)
     before = module[1].running_mean.clone()
     for step in range(2):
         stepper.step(torch.rand(5, 3), step)

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.extras.learned.learned_explainer import (
     NAME,
     Explainer,
+    Lesson,
     explanation_loss,
     item_scale,
     relevance_error,
@@ -24,8 +25,12 @@ from transexplain.extras.learned.learned_explainer import (
 from transexplain.extras.learned.learned_facts import Architecture, Facts
 from transexplain.extras.training.classifiers import PreparedFit
 from transexplain.extras.training.examples import ExampleBatch, Examples
-from transexplain.extras.training.fitting import FitResult, fit
-from transexplain.extras.training.optimisation import ClassifierObjective, ParameterGroup
+from transexplain.extras.training.fitting import History, fit
+from transexplain.extras.training.optimisation import (
+    ClassifierObjective,
+    ParameterGroup,
+    by_decay,
+)
 from transexplain.extras.training.training_plans import (
     EXPLAINER_FIT,
     ExplainerPlan,
@@ -40,20 +45,6 @@ from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
 from transexplain.rank_correlation import is_constant, rank_similarity
 from transexplain.types.items import Attribution, ResolvedTarget, own_positions
 from transexplain.types.scores import MethodSpec, TeacherAgreement
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
-    """The teacher's relevance of a batch."""
-
-    relevance: Tensor  #: (B, T, C) in logits; 0 where it is not known
-    known: Tensor  #: (B, C) classes that were explained
-    constants: Tensor  #: (B, C) logit minus the sum over positions; NaN where it is not known
-
-    def to(self, device: torch.device) -> "Lesson":
-        """The same on another device."""
-        parts = (self.relevance, self.known, self.constants)
-        return Lesson(*(part.to(device) for part in parts))
 
 
 class Teacher:
@@ -138,7 +129,7 @@ class Lessons:
             positions = lesson.relevance.shape[1]
             own = torch.from_numpy(own_positions(one[0].features, positions))[None]
             mask = torch.ones_like(own)
-            scales.append(item_scale(lesson.relevance, lesson.known, mask, own))
+            scales.append(item_scale(lesson, mask, own))
             constants.append(lesson.constants)
         return torch.cat(scales), torch.cat(constants)
 
@@ -172,6 +163,7 @@ MIN_POSITIONS = 3
 Taught = tuple[ExampleBatch, Lesson]
 
 
+@torch.no_grad()
 def agreement_of(
     model: LoadedModel, explainer: Explainer, taught: Iterable[Taught]
 ) -> TeacherAgreement | None:
@@ -185,7 +177,9 @@ def agreement_of(
     items = 0
     with eval_mode(explainer):
         for batch, lesson in taught:
-            predicted = predict(model, explainer, batch)
+            states = read_states(model, batch.batch, explainer.architecture.layers)
+            said = explainer(states.hidden, states.mask, states.own, states.logits)
+            predicted = said.relevance.double().cpu().numpy()
             for row, encoded in enumerate(batch.batch.encoded):
                 agreement = list(_compared(predicted[row], lesson, row, encoded))
                 items += bool(agreement)
@@ -195,23 +189,14 @@ def agreement_of(
         return None
     return TeacherAgreement(
         items=items,
-        rank_correlation=_mean([rank for _, rank in ranks]),
+        rank_correlation=float(np.mean([rank for _, rank in ranks])),
         relative_error=float(np.median(errors)),
         by_class={
-            name: _mean([rank for index, rank in ranks if index == place])
+            name: float(np.mean([rank for index, rank in ranks if index == place]))
             for place, name in enumerate(model.classes)
             if any(index == place for index, _ in ranks)
         },
     )
-
-
-@torch.no_grad()
-def predict(model: LoadedModel, explainer: Explainer, batch: ExampleBatch) -> NDArray[np.float64]:
-    """(B, T, C) the relevance that an explainer in eval mode predicts, in logits."""
-    states = read_states(model, batch.batch, explainer.architecture.layers)
-    predicted = explainer(states.hidden, states.mask, states.own, states.logits)
-    relevance: NDArray[np.float64] = predicted.relevance.double().cpu().numpy()
-    return relevance
 
 
 def _compared(
@@ -228,10 +213,6 @@ def _compared(
         learnt = predicted[: len(own), index][own]
         error = float(np.linalg.norm(learnt - taught) / np.linalg.norm(taught))
         yield index, rank_similarity(learnt, taught), error
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(np.mean(values))
 
 
 #: of the running scales of a joint training, for one step
@@ -253,21 +234,10 @@ class SeparateObjective:
         plan: ExplainerPlan,
     ) -> None:
         self.model, self.explainer, self.plan = model, explainer, plan
+        self.module: nn.Module = explainer
+        self.groups = explainer_groups(explainer, plan)
+        self.identity: Mapping[str, Any] = {"explainer": asdict(plan), "base": model.ref.digest}
         self._lessons, self._held = lessons, held
-
-    @property
-    def module(self) -> nn.Module:
-        """The explainer; the classifier is no part of it."""
-        return self.explainer
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The plan of the explainer, and the classifier that it explains."""
-        return {"explainer": asdict(self.plan), "base": self.model.ref.digest}
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """The explainer's weights, from the first step."""
-        return explainer_groups(self.explainer, self.plan)
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
         """The explanation loss of a batch."""
@@ -297,24 +267,10 @@ class JointObjective:
         plan: ExplainerPlan,
     ) -> None:
         self.classifier, self.explainer, self.plan = classifier, explainer, plan
+        self.module: nn.Module = nn.ModuleDict({"base": classifier.module, "explainer": explainer})
+        self.groups = [*classifier.groups, *explainer_groups(explainer, plan)]
+        self.identity: Mapping[str, Any] = {"explainer": asdict(plan), **classifier.identity}
         self._teacher, self._held = teacher, held
-        self._both = nn.ModuleDict({"base": classifier.module, "explainer": explainer})
-
-    @property
-    def module(self) -> nn.Module:
-        """The classifier as `base`, and the `explainer`."""
-        return self._both
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The plan of the explainer, and what decides the classifier's own loss."""
-        return {"explainer": asdict(self.plan), **self.classifier.identity}
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """The classifier's groups in their stages, and the explainer from the first step."""
-        base = [_under("base", group) for group in self.classifier.parameter_groups()]
-        groups = explainer_groups(self.explainer, self.plan)
-        return [*base, *(_under("explainer", group) for group in groups)]
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
         """`loss`, and its parts `classification` and `explanation`."""
@@ -322,7 +278,7 @@ class JointObjective:
         seen = self.classifier.seen(batch)
         lesson = self._teacher.lesson(seen.batch, seen.rows)
         states = read_states(model, seen.batch, self.explainer.architecture.layers, training=True)
-        scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
+        scale = item_scale(lesson, states.mask, states.own)
         self.explainer.calibrate(scale, lesson.constants, 1.0 if step == 0 else MOMENTUM)
         explanation = _explained(self.explainer, states, lesson, self.plan.loss)
         classification = self.classifier.loss(states.logits, seen.labels)
@@ -359,19 +315,13 @@ class JointObjective:
 
 
 def explainer_groups(explainer: Explainer, plan: ExplainerPlan) -> list[ParameterGroup]:
-    """The weights of an explainer: matrices decay, biases and norms do not."""
-    named = dict(explainer.named_parameters())
-    matrices = {name: parameter for name, parameter in named.items() if parameter.dim() > 1}
-    others = {name: parameter for name, parameter in named.items() if parameter.dim() <= 1}
-    return [
-        ParameterGroup(
-            name="explainer",
-            parameters=parameters,
-            learning_rate=plan.learning_rate,
-            weight_decay=decay,
-        )
-        for parameters, decay in ((matrices, plan.weight_decay), (others, 0.0))
-    ]
+    """The weights of an explainer, trained from the first step."""
+    return by_decay(
+        "explainer",
+        dict(explainer.named_parameters()),
+        rate=plan.learning_rate,
+        weight_decay=plan.weight_decay,
+    )
 
 
 @torch.no_grad()
@@ -401,25 +351,11 @@ def _explained(
 ) -> Tensor:
     """The loss of what an explainer says: given the true scales, or plainly (`mse`)."""
     if loss == "mse":
-        said = explainer(states.hidden, states.mask, states.own, states.logits)
-        return relevance_error(said, relevance=lesson.relevance, known=lesson.known)
-    scale = item_scale(lesson.relevance, lesson.known, states.mask, states.own)
+        predicted = explainer(states.hidden, states.mask, states.own, states.logits)
+        return relevance_error(predicted, lesson)
+    scale = item_scale(lesson, states.mask, states.own)
     predicted = explainer(states.hidden, states.mask, states.own, states.logits, scale)
-    return explanation_loss(
-        explainer,
-        predicted,
-        relevance=lesson.relevance,
-        known=lesson.known,
-        scale=scale,
-        constants=lesson.constants,
-    )
-
-
-def _under(name: str, group: ParameterGroup) -> ParameterGroup:
-    return replace(
-        group,
-        parameters={f"{name}.{key}": parameter for key, parameter in group.parameters.items()},
-    )
+    return explanation_loss(explainer, predicted, lesson, scale)
 
 
 #: examples held out that agreement is measured on
@@ -432,7 +368,7 @@ _HEADS = 4
 
 def train_explainer(
     prepared: PreparedFit, plan: ExplainerPlan, *, output: Path, observer: FitObserver
-) -> tuple[Path, TeacherAgreement | None, FitResult]:
+) -> tuple[Path, TeacherAgreement | None, History]:
     """Train an explainer of a classifier that stays as it is; its file, in `output`.
 
     Args:
@@ -457,14 +393,14 @@ def train_explainer(
     taught = taught_by(teacher, prepared.validation)
     observer.began("training the explainer")
     objective = SeparateObjective(model, explainer, lessons, taught, plan)
-    result = fit(
+    history = fit(
         objective,
         plan.fit,
         output / EXPLAINER_FIT,
         examples=prepared.training,
         observer=observer,
     )
-    return *_saved(explainer, prepared, plan, taught, output), result
+    return *_saved(explainer, prepared, plan, taught, output), history
 
 
 def joint_objective(

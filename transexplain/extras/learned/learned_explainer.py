@@ -44,6 +44,20 @@ _EPSILON = 1e-12  #: of an item whose relevance is zero everywhere
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """The teacher's relevance of a batch."""
+
+    relevance: Tensor  #: (B, T, C) in logits; 0 where it is not known
+    known: Tensor  #: (B, C) classes that were explained
+    constants: Tensor  #: (B, C) logit minus the sum over positions; NaN where it is not known
+
+    def to(self, device: torch.device) -> "Lesson":
+        """The same on another device."""
+        parts = (self.relevance, self.known, self.constants)
+        return Lesson(*(part.to(device) for part in parts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
     """What an explainer predicts for a batch."""
 
@@ -150,63 +164,51 @@ class Explainer(nn.Module):
 
 
 def explanation_loss(
-    explainer: Explainer,
-    prediction: Prediction,
-    *,
-    relevance: Tensor,
-    known: Tensor,
-    scale: Tensor,
-    constants: Tensor,
+    explainer: Explainer, prediction: Prediction, lesson: Lesson, scale: Tensor
 ) -> Tensor:
-    """Mean squared error on the items' own scales.
+    """Mean squared error on the items' own scales (B, 2), given which the prediction was made.
 
-    Args:
-        explainer, prediction: the network, and its prediction given the items' scales.
-        relevance: (B, T, C) of the teacher, in logits; ignored where it is not known.
-        known: (B, C) classes that the teacher explained.
-        scale: (B, 2) of the items; see `item_scale`.
-        constants: (B, C) logits minus the sums of relevance over positions.
-
-    Returns the sum of the errors of relevance (mean over positions and known classes) and, a
-    tenth as heavy, of the scales and the constants in their standard deviations.
+    The sum of the errors of relevance (mean over positions and known classes) and, a tenth as
+    heavy, of the scales and the constants in their standard deviations.
     """
+    known = lesson.known
     sizes = prediction.sizes.unsqueeze(-1)
     counted = (sizes > 0) & known.unsqueeze(1)
-    error = (prediction.relevance - relevance) / sizes.clamp(min=_EPSILON)
+    error = (prediction.relevance - lesson.relevance) / sizes.clamp(min=_EPSILON)
     loss = torch.where(counted, error, 0.0).square().sum() / counted.sum().clamp(min=1)
     logs = (scale.log() - explainer.log_mean) / explainer.log_deviation
     loss = loss + 0.1 * ((prediction.log_scale - logs) ** 2).mean()
     if prediction.constants is not None:
-        wanted = (constants - explainer.constant_mean) / explainer.constant_deviation
-        off = (prediction.constants - wanted.nan_to_num()) ** 2 * known
+        constants = (lesson.constants - explainer.constant_mean) / explainer.constant_deviation
+        off = (prediction.constants - constants.nan_to_num()) ** 2 * known
         loss = loss + 0.1 * off.sum() / known.sum().clamp(min=1)
     return loss
 
 
-def relevance_error(prediction: Prediction, *, relevance: Tensor, known: Tensor) -> Tensor:
+def relevance_error(prediction: Prediction, lesson: Lesson) -> Tensor:
     """Mean squared error in logits squared, over positions and the classes that are known.
 
-    The explanation loss of TransExplain, section 4.1 and Table 2. Arguments as `explanation_loss`.
+    The explanation loss of TransExplain, section 4.1 and Table 2.
     """
-    counted = (prediction.sizes > 0).unsqueeze(-1) & known.unsqueeze(1)
-    error = torch.where(counted, prediction.relevance - relevance, 0.0)
+    counted = (prediction.sizes > 0).unsqueeze(-1) & lesson.known.unsqueeze(1)
+    error = torch.where(counted, prediction.relevance - lesson.relevance, 0.0)
     return error.square().sum() / counted.sum().clamp(min=1)
 
 
-def item_scale(relevance: Tensor, known: Tensor, mask: Tensor, own: Tensor) -> Tensor:
-    """(B, 2) root mean squares of relevance (B, T, C) over own and over special positions.
+def item_scale(lesson: Lesson, mask: Tensor, own: Tensor) -> Tensor:
+    """(B, 2) root mean squares of relevance over own and over special positions.
 
-    `known` (B, C) are the classes that count, `mask` and `own` (B, T) as in `Explainer.forward`.
-    Neither is less than a thousandth of both together; without special positions it is that.
+    `mask` and `own` (B, T) as in `Explainer.forward`. Neither is less than a thousandth of both
+    together; without special positions it is that.
     """
-    both = _root_mean_square(relevance, known, mask).clamp(min=_EPSILON)
-    parts = [_root_mean_square(relevance, known, part) for part in (own, mask & ~own)]
+    both = _root_mean_square(lesson, mask).clamp(min=_EPSILON)
+    parts = [_root_mean_square(lesson, part) for part in (own, mask & ~own)]
     return torch.maximum(torch.stack(parts, dim=1), both.unsqueeze(1) / 1000)
 
 
-def _root_mean_square(relevance: Tensor, known: Tensor, mask: Tensor) -> Tensor:
-    counted = mask.unsqueeze(-1) & known.unsqueeze(1)
-    squares = torch.where(counted, relevance, 0.0).square().sum(dim=(1, 2))
+def _root_mean_square(lesson: Lesson, mask: Tensor) -> Tensor:
+    counted = mask.unsqueeze(-1) & lesson.known.unsqueeze(1)
+    squares = torch.where(counted, lesson.relevance, 0.0).square().sum(dim=(1, 2))
     return (squares / counted.sum(dim=(1, 2)).clamp(min=1)).sqrt()
 
 

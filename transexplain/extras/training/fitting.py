@@ -1,18 +1,17 @@
-"""The training loop, and its checkpoints as single safetensors files."""
+"""The training loop, its checkpoints as single safetensors files, and its curves."""
 
 import csv
 import json
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import altair as alt
-import math
-import time
-
+import altair as alt
 import torch
+import vl_convert
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -26,7 +25,7 @@ from transexplain.files.atomic_write import atomic_file
 _POINTS = 200  #: of the training curve, about
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class History:
     """Losses by step and measures by epoch; a checkpoint holds all of it."""
 
@@ -38,11 +37,13 @@ class History:
     validation: list[dict[str, float]] = field(default_factory=list)  #: `epoch`, `step`, measures
     sums: dict[str, float] = field(default_factory=dict)  #: since the last point of `training`
     summed: int = 0  #: steps in `sums`
-    best_epoch: int | None = None  #: counted from 1
+    best_epoch: int | None = None  #: counted from 1; None: nothing was validated
     best: float | None = None  #: the monitored measure then
     done: int = 0  #: steps
     waited: int = 0  #: epochs without a better one, since patience counts
-    awaited: float | None = None  #: the best score since then; higher is better
+    awaited: float | None = None  #: the best monitored measure since then
+    stopped_early: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)  #: validation of the kept weights
 
     def add(self, step: int, losses: Mapping[str, float]) -> None:
         """`step` steps are done; the last one had these losses."""
@@ -56,40 +57,10 @@ class History:
             self.training.append({"step": step, **means})
             self.sums, self.summed = {}, 0
 
-    def improved(self, epoch: int, value: float, *, higher_is_better: bool) -> bool:
-        """Return whether `value` is the best so far, which is then remembered."""
-        better = self.best is None or (value > self.best if higher_is_better else value < self.best)
-        if better:
-            self.best, self.best_epoch = value, epoch
-        return better
-
-    def wait(self, score: float) -> None:
-        """Count an epoch whose score is not better than the best one since patience counts."""
-        if self.awaited is not None and score <= self.awaited:
-            self.waited += 1
-        else:
-            self.waited, self.awaited = 0, score
-
-    def state_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
-        return asdict(self)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`."""
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.unfrozen = [(step, name) for step, name in state["unfrozen"]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FitResult:
-    """What a fit found; the objective's module holds the kept weights."""
-
-    history: History
-    metrics: dict[str, float]  #: validation of the kept weights; empty: nothing was validated
-    epochs: int  #: that were run
-    best_epoch: int | None  #: counted from 1
-    stopped_early: bool
+    @property
+    def epochs(self) -> int:
+        """Epochs that were run."""
+        return len(self.validation)
 
 
 _WIDTH, _HEIGHT, _SCALE = 640, 220, 2.0
@@ -97,10 +68,10 @@ _WIDTH, _HEIGHT, _SCALE = 640, 220, 2.0
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 
-def write_history(history: History, folder: Path, prefix: str = "") -> tuple[Path, Path]:
-    """Write `history.json` and `history.csv` (columns part, step, epoch, measure, value)."""
-    values, table = folder / f"{prefix}history.json", folder / f"{prefix}history.csv"
-    known = {
+def write_history(history: History, folder: Path, prefix: str = "") -> Path:
+    """Write `history.json`, and `history.csv` (columns part, step, epoch, measure, value)."""
+    values = folder / f"{prefix}history.json"
+    facts = {
         "steps": history.steps,
         "epoch_steps": history.epoch_steps,
         "unfrozen": [{"step": step, "stage": name} for step, name in history.unfrozen],
@@ -109,26 +80,21 @@ def write_history(history: History, folder: Path, prefix: str = "") -> tuple[Pat
         "training": history.training,
         "validation": history.validation,
     }
-    values.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
-    with table.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("part", "step", "epoch", "measure", "value"))
-        writer.writerows(
-            (row["part"], int(row["step"]), row["epoch"], row["measure"], row["value"])
-            for row in _rows(history)
-        )
-    return values, table
+    values.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    with values.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, ("part", "step", "epoch", "measure", "value"))
+        writer.writeheader()
+        writer.writerows(_rows(history))
+    return values
 
 
 def draw_curves(
-    history: History, folder: Path, measures: Sequence[str] = ("accuracy",), prefix: str = ""
+    history: History, folder: Path, measures: Sequence[str], prefix: str = ""
 ) -> tuple[Path, Path]:
     """Write `curves.svg` and `curves.png`: losses, and measures of the validation by epoch.
 
     Dashed verticals stand where layers were unfrozen, a dot at the best epoch.
     """
-    import vl_convert
-
     text = _chart(history, measures).to_json()
     svg, png = folder / f"{prefix}curves.svg", folder / f"{prefix}curves.png"
     svg.write_text(vl_convert.vegalite_to_svg(text, allowed_base_urls=[]), encoding="utf-8")
@@ -150,9 +116,7 @@ def _rows(history: History) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _chart(history: History, measures: Sequence[str]) -> "alt.VConcatChart":
-    import altair as alt
-
+def _chart(history: History, measures: Sequence[str]) -> alt.VConcatChart:
     rows = list(_rows(history))
     in_parts = {row["measure"] for row in rows if row["part"] == "training"} != {"loss"}
     whole = " total" if in_parts else ""
@@ -166,8 +130,7 @@ def _chart(history: History, measures: Sequence[str]) -> "alt.VConcatChart":
             row for row in rows if row["part"] == "validation" and row["measure"] == measure
         ]
         if measured:
-            title = f"validation {measure.replace('_', ' ')}"
-            panels.append(_panel(history, measured, title))
+            panels.append(_panel(history, measured, f"validation {measure.replace('_', ' ')}"))
     apart: alt.VConcatChart = alt.vconcat(*panels).resolve_scale(color="independent")
     chart: alt.VConcatChart = apart.configure(
         background="white", font="sans-serif", view={"stroke": None}
@@ -175,9 +138,8 @@ def _chart(history: History, measures: Sequence[str]) -> "alt.VConcatChart":
     return chart
 
 
-def _panel(history: History, rows: list[dict[str, Any]], title: str) -> "alt.LayerChart":
-    import altair as alt
-
+def _panel(history: History, rows: list[dict[str, Any]], title: str) -> alt.LayerChart:
+    """Lines with points of the validation, the best one larger, and a rule for each stage."""
     last = history.steps / history.epoch_steps
     x = alt.X("epoch:Q", title="epoch", scale=alt.Scale(domain=[0, last], nice=False))
     names = list(dict.fromkeys(str(row["line"]) for row in rows))
@@ -188,20 +150,14 @@ def _panel(history: History, rows: list[dict[str, Any]], title: str) -> "alt.Lay
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=6)),
         color=alt.Color("line:N", legend=legend, scale=alt.Scale(domain=names, range=colours)),
     )
-    layers = [base.mark_line(strokeWidth=1.8), *_marks(history, base, x)]
-    panel: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=_WIDTH, height=_HEIGHT)
-    return panel
-
-
-def _marks(history: History, base: "alt.Chart", x: "alt.X") -> Iterator["alt.Chart"]:
-    """Points of the validation, the best one larger, and a rule with its name at each stage."""
-    import altair as alt
-
     points = base.transform_filter("datum.part == 'validation'")
-    yield points.mark_point(filled=True, size=30, opacity=1)
+    layers = [
+        base.mark_line(strokeWidth=1.8),
+        points.mark_point(filled=True, size=30, opacity=1),
+    ]
     if history.best_epoch is not None:
         best = points.transform_filter(f"datum.epoch == {history.best_epoch}")
-        yield best.mark_point(size=140, strokeWidth=1.5)
+        layers.append(best.mark_point(size=140, strokeWidth=1.5))
     starts = [
         {"epoch": step / history.epoch_steps, "stage": name.partition(",")[0]}
         for step, name in history.unfrozen
@@ -209,66 +165,18 @@ def _marks(history: History, base: "alt.Chart", x: "alt.X") -> Iterator["alt.Cha
     ]
     if starts:
         rules = alt.Chart({"values": starts}).encode(x=x)
-        yield rules.mark_rule(strokeDash=[4, 3], color="#888")
-        yield rules.mark_text(align="left", baseline="top", dx=4, fontSize=10, color="#555").encode(
-            y=alt.value(2), text="stage:N"
-        )
-
-
-_TREE = "tree"  #: the entry of the file's metadata that holds all but the tensors
-_TENSOR, _PAIRS = "$tensor", "$pairs"
-
-
-def write_tree(path: Path, tree: Mapping[str, Any]) -> None:
-    """Write nested mappings and lists of tensors and JSON values, atomically.
-
-    The old file stays until the new one is on the disk: a kill at any moment leaves a whole one.
-    """
-    tensors: dict[str, Tensor] = {}
-    text = json.dumps(_flat(tree, "", tensors))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_file(path) as temporary:
-        save_file(tensors, temporary, metadata={_TREE: text})
-
-
-def read_tree(path: Path, device: str = "cpu") -> dict[str, Any]:
-    """Read a file of `write_tree`; ConfigurationError where it is damaged."""
-    try:
-        with safe_open(path, framework="pt", device=device) as file:
-            tree = json.loads((file.metadata() or {})[_TREE])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        state: dict[str, Any] = _nested(tree, tensors)
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ConfigurationError(
-            f"the checkpoint {path} cannot be read ({error}); begin again with --restart"
-        ) from error
-    return state
-
-
-def _flat(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        # a copy: weights that share memory are one file's entries twice
-        tensors[place] = value.detach().cpu().contiguous().clone()
-        return {_TENSOR: place}
-    if isinstance(value, Mapping):
-        pairs = [[key, _flat(entry, f"{place}/{key}", tensors)] for key, entry in value.items()]
-        return {_PAIRS: pairs}
-    if isinstance(value, list | tuple):
-        return [_flat(entry, f"{place}/{row}", tensors) for row, entry in enumerate(value)]
-    return value
-
-
-def _nested(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    if isinstance(value, list):
-        return [_nested(entry, tensors) for entry in value]
-    if isinstance(value, dict):
-        if _TENSOR in value:
-            return tensors[value[_TENSOR]]
-        return {key: _nested(entry, tensors) for key, entry in value[_PAIRS]}
-    return value
+        text = rules.mark_text(align="left", baseline="top", dx=4, fontSize=10, color="#555")
+        layers += [
+            rules.mark_rule(strokeDash=[4, 3], color="#888"),
+            text.encode(y=alt.value(2), text="stage:N"),
+        ]
+    panel: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=_WIDTH, height=_HEIGHT)
+    return panel
 
 
 CHECKPOINT, FINISHED = "checkpoint.safetensors", "finished.safetensors"
+_FACTS = "facts"  #: the entry of the file's metadata that holds all but the tensors
+_OPTIMIZER = "optimizer/"  #: what the names of the optimizer's tensors begin with
 
 
 def fit(
@@ -278,12 +186,13 @@ def fit(
     *,
     examples: Examples,
     observer: FitObserver,
-) -> FitResult:
+) -> History:
     """Train the objective's module on `examples`, or go on with what `folder` holds.
 
-    To go on, the module has to have its first weights, as a new process makes them.
-    Checkpoints lie in `folder` (made if absent) as safetensors. A finished fit gives its result
-    again and its weights to the module. The caller's random state is left as it was.
+    To go on, the module has to have its first weights, as a new process makes them; at the end it
+    has the kept ones. Checkpoints lie in `folder` (made if absent) as safetensors. A finished fit
+    gives its history again and its weights to the module. The caller's random state is left as it
+    was.
 
     Raises ConfigurationError where the folder holds another fit or a damaged checkpoint, or the
     loss is no number; KeyboardInterrupt, with a checkpoint written, when the observer says so.
@@ -317,52 +226,30 @@ class _Fit:
         self.examples, self.observer = examples, observer
         self.epoch_steps = examples.steps(plan.batch_size)
         self.steps = plan.epochs * self.epoch_steps
-        groups = objective.parameter_groups()
-        self.digest = identity_of(objective, groups, plan, examples)
-        self.stepper = Stepper(objective, groups, plan, self.steps)
+        self.stepper = Stepper(objective, plan, self.steps)
         self.history = History(
-            digest=self.digest,
+            digest=identity_of(objective, plan, examples),
             steps=self.steps,
             epoch_steps=self.epoch_steps,
             unfrozen=self.stepper.unfrozen,
         )
         self.saved_at = time.monotonic()
 
-    def run(self) -> FitResult:
+    def run(self) -> History:
         """Begin, go on, or only read the result."""
-        finished, checkpoint = self.folder / FINISHED, self.folder / CHECKPOINT
-        if finished.is_file():
-            self._restore(finished, ("module", "history"))
-            return self._result()
-        if checkpoint.is_file():
-            self._restore(checkpoint, tuple(self._saved()))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if (self.folder / FINISHED).is_file():
+            self._restore(FINISHED)
+            return self.history
+        if (self.folder / CHECKPOINT).is_file():
+            self._restore(CHECKPOINT)
         for epoch in range(self.history.done // self.epoch_steps, self.plan.epochs):
             if self._stopped_early():
                 break
             self._train(epoch)
             self._validate(epoch + 1)
-        return self._finish()
-
-    def _saved(self) -> dict[str, Any]:
-        """What a checkpoint holds the state of, by name."""
-        return {
-            "module": self.objective.module,
-            "optimizer": self.stepper.optimizer,
-            "scaler": self.stepper.scaler,
-            "history": self.history,
-        }
-
-    def _restore(self, path: Path, names: tuple[str, ...]) -> None:
-        tree = read_tree(path)
-        if tree["history"]["digest"] != self.digest:
-            raise ConfigurationError(
-                f"{self.folder} holds a training with other settings, data or first weights; "
-                "give another output, or begin again there with --restart"
-            )
-        saved = self._saved()
-        for name in names:
-            if tree[name]:
-                saved[name].load_state_dict(tree[name])
+        self._finish()
+        return self.history
 
     def _train(self, epoch: int) -> None:
         """The steps of `epoch`, counted from 0, that are not done yet."""
@@ -394,60 +281,102 @@ class _Fit:
 
     def _validate(self, epoch: int) -> None:
         """The end of `epoch`, counted from 1."""
-        done = self.history.done
-        metrics = self.objective.validate()
-        self.history.validation.append({"epoch": epoch, "step": done, **metrics})
+        history, metrics = self.history, self.objective.validate()
+        history.validation.append({"epoch": epoch, "step": history.done, **metrics})
         self.observer.validated(epoch, metrics)
         if metrics:
-            higher = self.objective.higher_is_better
             value = metrics[self.objective.monitor]
-            better = self.history.improved(epoch, value, higher_is_better=higher)
-            if better and self.plan.keep == "best":
-                state = {"module": self.objective.module.state_dict()}
-                write_tree(self.folder / _best(epoch), state)
+            if self._better(value, history.best):
+                history.best, history.best_epoch = value, epoch
+                if self.plan.keep == "best":
+                    self._write(_best(epoch))
             # what is still frozen cannot have shown what it does
-            if self.plan.patience_from == "start" or done > self.stepper.last_start:
-                self.history.wait(value if higher else -value)
+            if self.plan.patience_from == "start" or history.done > self.stepper.last_start:
+                if self._better(value, history.awaited):
+                    history.waited, history.awaited = 0, value
+                else:
+                    history.waited += 1
         self._save()
-        if self.observer.should_stop() and done < self.steps and not self._stopped_early():
+        if self.observer.should_stop() and history.done < self.steps and not self._stopped_early():
             raise KeyboardInterrupt
+
+    def _better(self, value: float, best: float | None) -> bool:
+        if best is None:
+            return True
+        return value > best if self.objective.higher_is_better else value < best
 
     def _stopped_early(self) -> bool:
         return self.plan.patience is not None and self.history.waited >= self.plan.patience
 
     def _save(self) -> None:
-        state = {name: part.state_dict() for name, part in self._saved().items()}
-        write_tree(self.folder / CHECKPOINT, state)
+        """Write the checkpoint, and remove the weights of epochs that are not the best any more."""
+        slots = self.stepper.optimizer.state_dict()["state"]
+        more = {
+            f"{_OPTIMIZER}{row}/{name}": tensor
+            for row, of_row in slots.items()
+            for name, tensor in of_row.items()
+        }
+        self._write(CHECKPOINT, more)
         self.saved_at = time.monotonic()
         kept = _best(self.history.best_epoch or 0)
         for path in self.folder.glob("best-*.safetensors"):
             if path.name != kept:
                 path.unlink(missing_ok=True)
 
-    def _finish(self) -> FitResult:
-        best = self.folder / _best(self.history.best_epoch or 0)
-        if self.plan.keep == "best" and best.is_file():
-            self.objective.module.load_state_dict(read_tree(best)["module"])
-        finished = {
-            "module": self.objective.module.state_dict(),
-            "history": self.history.state_dict(),
-        }
-        write_tree(self.folder / FINISHED, finished)
+    def _finish(self) -> None:
+        history, best = self.history, self.folder / _best(self.history.best_epoch or 0)
+        epoch = history.epochs
+        if self.plan.keep == "best" and history.best_epoch is not None:
+            self.objective.module.load_state_dict(_read(best)[0])
+            epoch = history.best_epoch
+        row = history.validation[epoch - 1]
+        history.metrics = {name: row[name] for name in row if name not in ("epoch", "step")}
+        history.stopped_early = self._stopped_early()
+        self._write(FINISHED)
         for path in (self.folder / CHECKPOINT, best):
             path.unlink(missing_ok=True)
-        return self._result()
 
-    def _result(self) -> FitResult:
-        measured = self.history.validation
-        best = self.history.best_epoch
-        row = measured[(best if best and self.plan.keep == "best" else len(measured)) - 1]
-        return FitResult(
-            history=self.history,
-            metrics={name: row[name] for name in row if name not in ("epoch", "step")},
-            epochs=len(measured),
-            best_epoch=best,
-            stopped_early=self._stopped_early(),
-        )
+    def _write(self, name: str, more: Mapping[str, Tensor] | None = None) -> None:
+        """Write the module and the history; a kill at any moment leaves a whole file."""
+        tensors = {**self.objective.module.state_dict(), **(more or {})}
+        # a copy: weights that share memory are one file's entries twice
+        copies = {
+            key: values.detach().cpu().contiguous().clone() for key, values in tensors.items()
+        }
+        facts = {"history": asdict(self.history), "scaler": self.stepper.scaler.state_dict()}
+        with atomic_file(self.folder / name) as temporary:
+            save_file(copies, temporary, metadata={_FACTS: json.dumps(facts)})
+
+    def _restore(self, name: str) -> None:
+        """Go on from a file of `_write`."""
+        tensors, facts = _read(self.folder / name)
+        if facts["history"]["digest"] != self.history.digest:
+            raise ConfigurationError(
+                f"{self.folder} holds a training with other settings, data or first weights; "
+                "give another output, or begin again there with --restart"
+            )
+        self.history = History(**facts["history"])
+        slots: dict[int, dict[str, Tensor]] = {}
+        for key in [key for key in tensors if key.startswith(_OPTIMIZER)]:
+            _, row, slot = key.split("/")
+            slots.setdefault(int(row), {})[slot] = tensors.pop(key)
+        self.objective.module.load_state_dict(tensors)
+        optimizer, scaler = self.stepper.optimizer, self.stepper.scaler
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": slots})
+        if facts["scaler"]:
+            scaler.load_state_dict(facts["scaler"])
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the facts of a checkpoint; ConfigurationError where it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts = json.loads((file.metadata() or {})[_FACTS])
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ConfigurationError(
+            f"the checkpoint {path} cannot be read ({error}); begin again with --restart"
+        ) from error
 
 
 def _best(epoch: int) -> str:

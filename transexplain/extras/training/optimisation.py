@@ -1,7 +1,7 @@
 """The optimiser's steps: learning rates, and the step from which each parameter is trained."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class ParameterGroup:
     """Parameters that are trained from one step on, at one rate."""
 
     name: str
-    parameters: Mapping[str, nn.Parameter]  #: by their names in the objective's module
+    parameters: Mapping[str, nn.Parameter]  #: by their names in what is trained
     learning_rate: float  #: greatest; the schedule begins at `starts`
     weight_decay: float
     starts: int = 0  #: first step, counted from 0, at which they are trained
@@ -43,24 +43,11 @@ class ParameterGroup:
 class Objective(Protocol):
     """Something that a fit can minimise."""
 
-    @property
-    def module(self) -> nn.Module:
-        """Everything whose weights and buffers are trained and checkpointed."""
-
-    @property
-    def monitor(self) -> str:
-        """The key of `validate` that early stopping and the best weights go by."""
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Return whether a higher `monitor` is better."""
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The JSON values that decide the losses, besides the module and the examples."""
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """All that is ever trained; a parameter is in one group at most."""
+    module: nn.Module  #: everything whose weights and buffers are trained and checkpointed
+    groups: list[ParameterGroup]  #: all that is ever trained; a parameter is in one at most
+    monitor: str  #: the key of `validate` that early stopping and the best weights go by
+    higher_is_better: bool  #: of the monitor
+    identity: Mapping[str, Any]  #: JSON values that decide the losses, besides module and examples
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
         """`loss` is minimised, other keys are parts that curves show; scalars.
@@ -81,29 +68,16 @@ class ClassifierObjective:
     def __init__(
         self,
         model: LoadedModel,
-        groups: Sequence[ParameterGroup],
-        validation: "Examples",
+        groups: list[ParameterGroup],
+        validation: Examples,
         *,
         optimisation: Optimisation,
         batch_size: int,
     ) -> None:
-        self.model, self.validation = model, validation
-        self._groups, self._optimisation = list(groups), optimisation
-        self._batch_size = batch_size
-
-    @property
-    def module(self) -> nn.Module:
-        """The classifier."""
-        return self.model.module
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """The rates, the smoothing, the dropout and what is done to pictures."""
-        return asdict(self._optimisation)
-
-    def parameter_groups(self) -> list[ParameterGroup]:
-        """Head, layers and embeddings; see `stages`."""
-        return self._groups
+        self.model, self.module, self.groups = model, model.module, groups
+        self.validation = validation
+        self.identity: Mapping[str, Any] = asdict(optimisation)
+        self._optimisation, self._batch_size = optimisation, batch_size
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
         """Mean cross-entropy over the batch, in nats."""
@@ -180,6 +154,8 @@ def parameter_groups(
         optimisation: rates and decays.
         epoch_steps: steps of one epoch.
     """
+    words = word_table(model) if optimisation.embedding_weight_decay is not None else None
+    named = dict(model.module.named_parameters())
     groups: list[ParameterGroup] = []
     for number, (name, names) in enumerate(stages_of(model, sample, stages)):
         rate = optimisation.learning_rate
@@ -190,7 +166,20 @@ def parameter_groups(
             rate *= stages.decay ** (number - 1 + stages.decays_first)
             epochs = stages.head_epochs + (number - 1) * stages.interval_epochs
             starts = epochs * epoch_steps
-        groups += _by_decay(model, name, names, rate, starts, optimisation)
+        parameters = {key: named[key] for key in names if key != words}
+        groups += by_decay(
+            name, parameters, rate=rate, weight_decay=optimisation.weight_decay, starts=starts
+        )
+        if words in names:
+            groups.append(
+                ParameterGroup(
+                    name=f"{name}, words",
+                    parameters={words: named[words]},
+                    learning_rate=rate,
+                    weight_decay=optimisation.embedding_weight_decay or 0.0,
+                    starts=starts,
+                )
+            )
     return groups
 
 
@@ -278,35 +267,25 @@ def rate_at(
     return group.learning_rate * 0.5 * (1 + math.cos(math.pi * (passed - rise) / (span - rise)))
 
 
-def _by_decay(
-    model: LoadedModel,
+def by_decay(
     name: str,
-    names: Iterable[str],
+    parameters: Mapping[str, nn.Parameter],
+    *,
     rate: float,
-    starts: int,
-    optimisation: Optimisation,
+    weight_decay: float,
+    starts: int = 0,
 ) -> list[ParameterGroup]:
-    words = word_table(model) if optimisation.embedding_weight_decay is not None else None
-    named = dict(model.module.named_parameters())
-    kinds: dict[str, tuple[float, Callable[[str], bool]]] = {
-        "": (optimisation.weight_decay, lambda name: name != words and named[name].dim() > 1),
-        ", vectors": (0.0, lambda name: name != words and named[name].dim() <= 1),
-        ", words": (optimisation.embedding_weight_decay or 0.0, lambda name: name == words),
-    }
-    groups = []
-    for suffix, (decay, belongs) in kinds.items():
-        chosen = {name: named[name] for name in names if belongs(name)}
-        if chosen:
-            groups.append(
-                ParameterGroup(
-                    name=name + suffix,
-                    parameters=chosen,
-                    learning_rate=rate,
-                    weight_decay=decay,
-                    starts=starts,
-                )
-            )
-    return groups
+    """Matrices, and vectors apart: biases and norms do not decay."""
+    matrices = {key: parameter for key, parameter in parameters.items() if parameter.dim() > 1}
+    vectors = {key: parameter for key, parameter in parameters.items() if parameter.dim() <= 1}
+    kinds = ((name, matrices, weight_decay), (f"{name}, vectors", vectors, 0.0))
+    return [
+        ParameterGroup(
+            name=kind, parameters=some, learning_rate=rate, weight_decay=decay, starts=starts
+        )
+        for kind, some, decay in kinds
+        if some
+    ]
 
 
 def _after(model: LoadedModel, sample: Batch, last: nn.Module) -> set[int]:
@@ -359,10 +338,9 @@ _TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 class Stepper:
     """The optimizer with its schedule; built once, whatever is frozen still."""
 
-    def __init__(
-        self, objective: Objective, groups: Sequence[ParameterGroup], plan: FitPlan, steps: int
-    ) -> None:
-        self.objective, self.groups, self.plan, self.steps = objective, groups, plan, steps
+    def __init__(self, objective: Objective, plan: FitPlan, steps: int) -> None:
+        self.objective, self.plan, self.steps = objective, plan, steps
+        self.groups = objective.groups
         device = next(objective.module.parameters()).device
         self.device = device.type
         self.number = precision_of(plan.precision, device)
@@ -370,11 +348,11 @@ class Stepper:
         self.optimizer = AdamW(
             [
                 {
-                    "params": list(group.parameters.items()),
+                    "params": list(group.parameters.values()),
                     "lr": 0.0,
                     "weight_decay": group.weight_decay,
                 }
-                for group in groups
+                for group in self.groups
             ],
             lr=0.0,
         )
@@ -453,10 +431,9 @@ def precision_of(precision: Precision, device: torch.device) -> torch.dtype | No
     return _TYPES.get(precision)
 
 
-def identity_of(
-    objective: Objective, groups: Sequence[ParameterGroup], plan: FitPlan, examples: Examples
-) -> str:
+def identity_of(objective: Objective, plan: FitPlan, examples: Examples) -> str:
     """Sha256 over all that decides the weights of a fit; ConfigurationError for doubled weights."""
+    groups = objective.groups
     ids = [id(parameter) for group in groups for parameter in group.parameters.values()]
     if len(ids) != len(set(ids)):
         raise ConfigurationError("a parameter is in two groups; put it into one")

@@ -8,7 +8,7 @@ from pathlib import Path
 from transexplain.errors import ConfigurationError
 from transexplain.extras.training import EXPLAINERS
 from transexplain.extras.training.classifiers import PreparedFit, objective_of, prepare, save_model
-from transexplain.extras.training.fitting import FitResult, draw_curves, fit, write_history
+from transexplain.extras.training.fitting import History, draw_curves, fit, write_history
 from transexplain.extras.training.training_plans import (
     EXPLAINER_FIT,
     FIT,
@@ -44,14 +44,14 @@ def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
         if plan.fit is not None:
             watch.began("training the classifier")
             objective = objective_of(plan, plan.fit, prepared)
-            result = fit(
+            history = fit(
                 objective,
                 plan.fit,
                 plan.output / FIT,
                 examples=prepared.training,
                 observer=watch,
             )
-            trained = _written(plan, prepared, result)
+            trained = _written(plan, prepared, history)
         if wanted is not None:
             trained = _explained(plan, trained, prepared, watch)
     record = {"plan": asdict(plan), "trained": asdict(trained)}
@@ -100,19 +100,18 @@ def _unfitted(plan: TrainingPlan, prepared: PreparedFit) -> Trained:
     )
 
 
-def _written(plan: TrainingPlan, prepared: PreparedFit, result: FitResult) -> Trained:
+def _written(plan: TrainingPlan, prepared: PreparedFit, history: History) -> Trained:
     """Write the trained classifier, its curves and its history."""
     save_model(prepared.model, plan.source, plan.output / MODEL)
-    history, _ = write_history(result.history, plan.output)
     return replace(
         _unfitted(plan, prepared),
         model=str(plan.output / MODEL),
-        histories=(history,),
-        curves=draw_curves(result.history, plan.output, _MEASURES),
-        metrics=result.metrics,
-        epochs=result.epochs,
-        best_epoch=result.best_epoch,
-        stopped_early=result.stopped_early,
+        histories=(write_history(history, plan.output),),
+        curves=draw_curves(history, plan.output, _MEASURES),
+        metrics=history.metrics,
+        epochs=history.epochs,
+        best_epoch=history.best_epoch,
+        stopped_early=history.stopped_early,
     )
 
 
@@ -122,14 +121,13 @@ def _explained(
     """Train an explainer for the classifier as it is now."""
     assert plan.explainer is not None
     ready = prepared.on(load_model(trained.model, device=plan.device))
-    path, agreement, result = EXPLAINERS.load("separate")(
+    path, agreement, history = EXPLAINERS.load("separate")(
         ready, plan.explainer, output=plan.output, observer=watch
     )
-    history, _ = write_history(result.history, plan.output, "explainer-")
-    curves = draw_curves(result.history, plan.output, _MEASURES, "explainer-")
+    curves = draw_curves(history, plan.output, _MEASURES, "explainer-")
     return replace(
         trained,
-        histories=(*trained.histories, history),
+        histories=(*trained.histories, write_history(history, plan.output, "explainer-")),
         curves=(*trained.curves, *curves),
         explainer=path,
         agreement=agreement,
@@ -145,8 +143,8 @@ def _jointly(
     objective = EXPLAINERS.load("joint")(
         objective_of(plan, wanted, prepared), plan.explainer, prepared, seed=plan.seed
     )
-    result = fit(objective, wanted, plan.output / FIT, examples=prepared.training, observer=watch)
-    trained = _written(plan, prepared, result)
+    history = fit(objective, wanted, plan.output / FIT, examples=prepared.training, observer=watch)
+    trained = _written(plan, prepared, history)
     ready = prepared.on(load_model(trained.model, device=plan.device))
     path, agreement = objective.write_explainer(ready, plan.output, seed=plan.seed)
     return replace(trained, explainer=path, agreement=agreement)
