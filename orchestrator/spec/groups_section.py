@@ -11,11 +11,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 
 from orchestrator.spec.data_section import DataSection
 from orchestrator.spec.spec_document import SpecSection, absolute_path, as_texts
-from transexplain.analysis.groups.entity_recogniser import (
-    absolute_recogniser,
-    planned_recogniser,
-    recognised_groups,
-)
 from transexplain.analysis.groups.lexicon import BUILTIN
 from transexplain.data.shard_reader import value_counts
 from transexplain.errors import LexiconError, SpecError
@@ -381,6 +376,8 @@ class GroupsSection(SpecSection):
             if isinstance(value := getattr(self, name), str):
                 changed[name] = _absolute(value)
         if self.recogniser is not None:
+            from transexplain.analysis.groups.entity_recogniser import absolute_recogniser
+
             changed["recogniser"] = absolute_recogniser(self.recogniser)
         return self.model_copy(update=changed)
 
@@ -403,11 +400,17 @@ class GroupsSection(SpecSection):
         for column in self.columns:
             data.require_kept("groups.column", column)
         listed = [group for lexicon in self.lexicons for group in load_lexicon(_place(lexicon))]
-        return (*listed, *(recognised_groups(recogniser) if recogniser else ()))
+        if recogniser is None:
+            return tuple(listed)
+        from transexplain.analysis.groups.entity_recogniser import recognised_groups
+
+        return (*listed, *recognised_groups(recogniser))
 
     def planned_recogniser(self) -> RecogniserPlan | None:
         """The recogniser as a plan has it; raises ConfigurationError."""
         if self.recogniser is not None:
+            from transexplain.analysis.groups.entity_recogniser import planned_recogniser
+
             return planned_recogniser(self.recogniser, self.entity_types)
         if self.entity_types is not None or self.ambiguous == "recogniser":
             key = "entity_types" if self.entity_types is not None else "ambiguous: recogniser"

@@ -15,7 +15,6 @@ from transexplain.analysis.groups.entity_finder import TOGETHER
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.auditing.text_redaction import guard_of
-from transexplain.data.attribution_files import read_attributions
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import InfrastructureError
 from transexplain.evaluating.evaluation_bench import Evaluation, Heartbeat
@@ -92,6 +91,8 @@ class StagedShard:
 
     def _read(self) -> Iterable[Any]:
         if self._model is None:
+            from transexplain.data.attribution_files import read_attributions
+
             return read_attributions(self._plan, self._shard)
         return read_shard(self._plan.dataset, self._shard, self._caution.quarantined)
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,6 @@ from transexplain.analysis.groups.mixed_audits import (
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.shard_aggregate import ControlResults, ShardAggregate
 from transexplain.auditing.mention_changes import AblationCheck, CandidateCheck, SwapCheck
-from transexplain.auditing.region_hiding import RegionCheck
 from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.errors import EngineError
 from transexplain.evaluating.metrics.randomisation import randomised_model
@@ -30,6 +30,9 @@ from transexplain.types.items import Attribution, Item, Mention, PatchGrid, own_
 from transexplain.types.observer import Observer
 from transexplain.types.plans import AuditPlan, CheckPlan
 from transexplain.types.scores import ExactPlan, MethodSpec
+
+if TYPE_CHECKING:
+    from transexplain.auditing.region_hiding import RegionCheck
 
 #: an attribution as it was, and the one of the same class now
 AttributionPair = tuple[Attribution, Attribution]
@@ -211,6 +214,12 @@ def _own(attribution: Attribution) -> NDArray[np.float64]:
     return relevance[own_positions(attribution.features)]
 
 
+def _regions(plan: AuditPlan) -> "RegionCheck":
+    from transexplain.auditing.region_hiding import RegionCheck  # of pictures and graphs
+
+    return RegionCheck(plan)
+
+
 class ShardControls:
     """Samples items, and of each text one of its mentions; of pictures all marked regions.
 
@@ -224,7 +233,7 @@ class ShardControls:
         self._ablations = AblationCheck(plan, model)
         self._swaps = SwapCheck(plan, check) if check.swap else None
         self._candidates = CandidateCheck(plan, check) if check.candidates else None
-        self._regions = RegionCheck(plan) if check.regions else None
+        self._regions = _regions(plan) if check.regions else None
         self._randomised = RandomisedModelCheck(plan, check, model) if check.randomised else None
 
     def consider(self, done: Explained, matches: Sequence[Match], mentioned: bool) -> None:

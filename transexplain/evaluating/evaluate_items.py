@@ -20,7 +20,6 @@ from transexplain.evaluating.metrics.perturbation_curves import (
     too_small,
 )
 from transexplain.evaluating.metrics.rationale import oracle
-from transexplain.evaluating.metrics.segmentation import upsampled
 from transexplain.explaining import Explained, Stopped
 from transexplain.explaining.batch_sizes import Room, batches_of, give_back, is_out_of_memory
 from transexplain.explaining.explain_request import Member, finished, model_failure, portions
@@ -282,6 +281,8 @@ def feature_weights(case: Case, owner: Owner, over: Over = "tokens") -> Array:
         # every patch is a feature, or every pixel
         if over != "pixels":
             return case.relevance
+        from transexplain.evaluating.metrics.segmentation import upsampled
+
         relevance = np.asarray(case.attribution.relevance, dtype=np.float64)
         return upsampled(relevance, grid.height, grid.width).reshape(-1)
     count = int(owner.max(initial=-1)) + 1

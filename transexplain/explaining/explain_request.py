@@ -3,12 +3,11 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.data.attribution_files import GivenItem
 from transexplain.errors import ConfigurationError, ItemError, TargetError
 from transexplain.explaining.batch_sizes import is_out_of_memory
 from transexplain.methods import bound
@@ -41,6 +40,9 @@ from transexplain.types.scores import MethodSpec, MetricScore
 from transexplain.types.targets import ClassNames, parse_target, predicted_labels, resolve_targets
 from transexplain.types.token_labels import LabelScheme, TaggedEntity, TaggedSpan, entity_targets
 from transexplain.types.tokens import Tokens
+
+if TYPE_CHECKING:
+    from transexplain.data.attribution_files import GivenItem
 
 Scheme = LabelScheme | AnswerScheme
 #: what an item is said to answer whose generated answer is not the one that the data expects
@@ -272,7 +274,7 @@ class Explained:
     scores: tuple[MetricScore, ...] = ()  #: where its explanations were measured
 
     @classmethod
-    def of(cls, stored: GivenItem | ItemFailure) -> "Explained":
+    def of(cls, stored: "GivenItem | ItemFailure") -> "Explained":
         """The end of an item whose attributions were made elsewhere."""
         if isinstance(stored, ItemFailure):
             return cls(item=None, failure=stored)

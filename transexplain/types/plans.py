@@ -335,6 +335,11 @@ class RecogniserPlan:
     digest: str = ""  #: sha256 over the model's files; "": it has none
     types: tuple[str, ...] = ()  #: of entities that are groups
 
+    @property
+    def source_of_groups(self) -> str:
+        """The source of the groups whose mentions it finds."""
+        return f"found by the recogniser {self.name}"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CandidateWord:

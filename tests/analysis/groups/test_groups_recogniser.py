@@ -15,7 +15,6 @@ from store_samples import make_plan
 
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.entity_recogniser import (
-    FOUND_BY,
     Recognised,
     Recogniser,
     absolute_recogniser,
@@ -55,7 +54,7 @@ def test_a_function_of_ones_own() -> None:
     assert plan.recogniser.types == ("PERSON", "GPE")
     assert plan.recogniser.name == "entity_recognisers:people 1"
     assert [(g.name, g.terms) for g in plan.groups] == [("entity/PERSON", ()), ("entity/GPE", ())]
-    assert all(g.source == f"{FOUND_BY} entity_recognisers:people 1" for g in plan.groups)
+    assert all(g.source == plan.recogniser.source_of_groups for g in plan.groups)
     assert [(m.group, m.entity, m.surface, m.start) for m in found(plan, TEXT)] == [
         ("entity/PERSON", "ann lee", "Ann Lee", 8),
         ("entity/GPE", "iceland", "Iceland", 22),

@@ -4,12 +4,11 @@ columns, and crossed groups.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from transexplain.analysis.groups.entity_recogniser import Recognised, group_of, recogniser_of
 from transexplain.analysis.groups.group_cells import family
 from transexplain.analysis.groups.mention_matching import (
     Match,
@@ -31,7 +30,10 @@ from transexplain.types.items import (
     Mention,
     PatchGrid,
 )
-from transexplain.types.plans import AuditPlan
+from transexplain.types.plans import AuditPlan, RecogniserPlan
+
+if TYPE_CHECKING:
+    from transexplain.analysis.groups.entity_recogniser import Recognised, Recogniser
 
 TOGETHER = 64  #: texts that a recogniser gets at once
 BETWEEN = " x "
@@ -141,6 +143,12 @@ def unrecognised(item_id: str, index: int, error: ItemError) -> ItemFailure:
     )
 
 
+def _recogniser(plan: RecogniserPlan) -> "Recogniser":
+    from transexplain.analysis.groups.entity_recogniser import recogniser_of
+
+    return recogniser_of(plan)
+
+
 class EntityFinder:
     """Finds the entities of a plan's groups; `annotations` of other groups do not count."""
 
@@ -150,7 +158,7 @@ class EntityFinder:
         columns = plan.matching.columns
         met = (pair for pair in plan.intersections if set(pair) <= set(columns))
         self._columns = (*((column,) for column in columns), *met)
-        self._recogniser = recogniser_of(plan.recogniser) if plan.recogniser else None
+        self._recogniser = _recogniser(plan.recogniser) if plan.recogniser else None
         self._read: dict[str, list[Recognised]] = {}
 
     def read(self, texts: Sequence[str | None]) -> list[ItemError | None]:
@@ -199,14 +207,14 @@ class EntityFinder:
         match = self._matcher.search(text, spans)
         named = [
             Match(
-                group=group_of(entity.type),
+                group=entity.group,
                 entity=entity.entity,
                 surface=text[entity.start : entity.end],
                 start=entity.start,
                 end=entity.end,
             )
             for entity in entities
-            if group_of(entity.type) in self._groups
+            if entity.group in self._groups
         ]
         marked = [
             Match(
@@ -222,7 +230,7 @@ class EntityFinder:
         matches = within_texts((*match.kept, *named, *marked), second_at)
         return FoundEntities(matches, match.dropped, self._whole(meta), spans)
 
-    def _recognised(self, text: str) -> list[Recognised]:
+    def _recognised(self, text: str) -> "list[Recognised]":
         if self._recogniser is None:
             return []
         return self._read[text] if text in self._read else self._recogniser.entities(text)

@@ -31,8 +31,6 @@ RECOGNISERS = Registry(
         "gliner": "transexplain.analysis.groups.entity_recogniser:open_gliner",
     },
 )
-#: how the source of a group begins whose mentions a recogniser finds
-FOUND_BY = "found by the recogniser"
 #: the family of groups of types whose names have no slash
 FAMILY = "entity"
 #: environment variable: names of modules and packages, by commas, whose functions may recognise
@@ -46,6 +44,11 @@ class Recognised(NamedTuple):
     end: int
     type: str  #: as the recogniser names it: PERSON, GPE, ...
     entity: str = ""  #: what it is called; "": as the text spells it, in lower case
+
+    @property
+    def group(self) -> str:
+        """The group of its type."""
+        return group_of(self.type)
 
 
 #: what a recogniser answers for one text
@@ -187,7 +190,7 @@ def _stamp(source: str) -> _Stamp:
 
 def recognised_groups(plan: RecogniserPlan) -> list[EntityGroup]:
     """One group without terms for every type of the plan."""
-    source = f"{FOUND_BY} {plan.name}"
+    source = plan.source_of_groups
     return [EntityGroup(name=group_of(type_), terms=(), source=source) for type_ in plan.types]
 
 

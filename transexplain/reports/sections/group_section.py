@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
-from transexplain.analysis.groups.entity_recogniser import FOUND_BY
 from transexplain.analysis.groups.group_cells import cells_of, reference_name
 from transexplain.analysis.groups.group_controls import Placebo, Planted, placebo, planted
 from transexplain.analysis.groups.group_table import (
@@ -313,7 +312,7 @@ def _checks(run: AuditRun) -> Iterator[str]:
 
 def _recognised(recogniser: RecogniserPlan, groups: Sequence[EntityGroup]) -> str:
     """Return which groups' mentions a recogniser finds, or what else it decides."""
-    recognised = [group.name for group in groups if group.source.startswith(FOUND_BY)]
+    recognised = [group.name for group in groups if group.source == recogniser.source_of_groups]
     missed = "What it misses is not counted, and what it takes for an entity is."
     if not recognised:
         return f"{recogniser.name} decides which ambiguous names of the lexicons count. {missed}"
