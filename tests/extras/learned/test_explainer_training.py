@@ -17,7 +17,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.extras.learned.explainer_training import Lessons, Teacher, fresh_explainer
 from transexplain.extras.learned.learned_facts import read_facts
 from transexplain.extras.training.classifiers import prepare
-from transexplain.extras.training.training_plans import ExplainerPlan, FitPlan, TrainingPlan
+from transexplain.extras.training.training_plans import ExplainerSection, FitPlan, TrainingPlan
 from transexplain.extras.training.training_runs import train
 from transexplain.models.hidden_states import own_positions
 from transexplain.models.load import load_model
@@ -34,8 +34,9 @@ def explained(
     """A tiny training with an explainer of one attention layer, for a text model of `layers`."""
     if make is text_plan and not (folder / "bert").is_dir():
         bert_folder(folder / "bert", layers)
-    requested = ExplainerPlan(**{"mode": mode, "depth": 1, "fit": SHORT, **explainer})
-    return make(folder, output=folder / mode, explainer=requested, share=0.25, seed=3)
+    requested = ExplainerSection(**{"mode": mode, "depth": 1, **explainer})
+    fields = {"explainer": requested, "explainer_fit": SHORT, "share": 0.25, "seed": 3}
+    return make(folder, output=folder / mode, **fields)
 
 
 @pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
@@ -91,7 +92,8 @@ def test_agreement_is_that_of_the_attributions(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_an_explainer_learns(tmp_path: Path) -> None:
     """Its error on items held out falls to less than half of what silence has."""
-    plan = explained(text_plan, tmp_path, "separate", fit=replace(SHORT, epochs=40))
+    plan = explained(text_plan, tmp_path, "separate")
+    plan = replace(plan, explainer_fit=SHORT.model_copy(update={"epochs": 40}))
     trained = train(plan, StopAt())
     assert trained.agreement.relative_error < 0.5
     assert trained.agreement.rank_correlation > 0.8
@@ -196,7 +198,8 @@ def test_methods_that_cannot_teach_are_refused(
     tmp_path: Path, teacher: MethodSpec, printed: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=printed):
-        train(explained(text_plan, tmp_path, "separate", teacher=teacher), StopAt())
+        of = {"method": teacher.name, "params": teacher.params}
+        train(explained(text_plan, tmp_path, "separate", **of), StopAt())
 
 
 def test_invalid_requests_are_refused_with_their_reason(tmp_path: Path) -> None:
@@ -207,7 +210,10 @@ def test_invalid_requests_are_refused_with_their_reason(tmp_path: Path) -> None:
     prepared = prepare(text_plan(tmp_path))
     with pytest.raises(ConfigurationError, match="cannot read layer 9"):
         fresh_explainer(
-            prepared.model, prepared.training.batch([0]).batch, ExplainerPlan(layers=(9,)), seed=0
+            prepared.model,
+            prepared.training.batch([0]).batch,
+            ExplainerSection(layers=(9,)),
+            seed=0,
         )
 
 
@@ -229,7 +235,8 @@ def test_a_few_sentences_teach_most_of_the_ranking(shared_dir: Path, tmp_path: P
         fit=None,
         share=0.2,
         labels={"0": "negative", "1": "positive"},
-        explainer=ExplainerPlan(fit=FitPlan(epochs=6, batch_size=32)),
+        explainer=ExplainerSection(mode="separate"),
+        explainer_fit=FitPlan(epochs=6, batch_size=32),
     )
     trained = train(plan, StopAt())
     facts = read_facts(trained.explainer)

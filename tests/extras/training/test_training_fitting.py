@@ -141,26 +141,26 @@ def test_a_loss_that_is_no_number_ends_with_a_remedy(plan: TrainingPlan, tmp_pat
 
 
 def test_training_in_bfloat16_keeps_float32_weights(plan: TrainingPlan) -> None:
-    plan = replace(plan, fit=replace(plan.fit, precision="bfloat16", epochs=1))
+    plan = replace(plan, fit=plan.fit.model_copy(update={"precision": "bfloat16", "epochs": 1}))
     weights = load_file(Path(train(plan).model) / "model.safetensors")
     assert {one.dtype for one in weights.values()} == {torch.float32}
 
 
 def test_patience_without_validation_is_refused(plan: TrainingPlan) -> None:
-    plan = replace(plan, share=0.0, fit=replace(plan.fit, patience=2))
+    plan = replace(plan, share=0.0, fit=plan.fit.model_copy(update={"patience": 2}))
     with pytest.raises(ConfigurationError, match="patience needs validation"):
         train(plan)
 
 
 def test_without_validation_the_last_weights_are_kept(plan: TrainingPlan) -> None:
-    trained = train(replace(plan, share=0.0, fit=replace(plan.fit, epochs=1)))
+    trained = train(replace(plan, share=0.0, fit=plan.fit.model_copy(update={"epochs": 1})))
     assert (trained.metrics, trained.best_epoch, trained.examples) == ({}, None, 48)
     assert all(path.is_file() for path in trained.curves)
 
 
 def test_a_fit_learns_dark_from_light(tmp_path: Path) -> None:
     plan = image_plan(tmp_path, share=0.3)
-    trained = train(replace(plan, fit=replace(plan.fit, epochs=8)))
+    trained = train(replace(plan, fit=plan.fit.model_copy(update={"epochs": 8})))
     assert trained.metrics["accuracy"] == 1.0
     assert trained.validation_examples == 7
 

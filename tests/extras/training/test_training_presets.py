@@ -40,7 +40,7 @@ from transexplain.extras.training.train_command import (
     with_preset,
 )
 from transexplain.extras.training.training_plans import (
-    ExplainerPlan,
+    ExplainerSection,
     FitPlan,
     TrainingPlan,
 )
@@ -90,7 +90,7 @@ def test_a_preset_is_its_column_of_table_2(preset: str, tmp_path: Path) -> None:
     assert xai is not None
     assert (found.learning_rate, found.head_learning_rate) == (rate, None)
     assert (found.weight_decay, found.dropout, found.label_smoothing) == (0.01, 0.1, 0.0)
-    fits = [base, *([xai.fit] if xai_epochs else [])]
+    fits = [base, *([plan.explainer_fit] if xai_epochs else [])]
     assert [one.epochs for one in fits] == [epochs, *([xai_epochs] if xai_epochs else [])]
     for one in fits:
         assert (one.batch_size, one.warmup, one.clip, one.patience) == (batch_size, 0.1, 1.0, 5)
@@ -174,7 +174,7 @@ def test_separate_training_moves_the_whole_base_and_then_the_explainer_alone(
     alone = SeparateObjective(prepared.model, explainer, lessons, [], plan.explainer)
     frozen = {name: one.clone() for name, one in prepared.model.module.state_dict().items()}
     moved = {name: one.clone() for name, one in explainer.state_dict().items()}
-    second = Stepper(alone, plan.explainer.fit, 100)
+    second = Stepper(alone, plan.explainer_fit, 100)
     second.step(batch, 30)
     assert {slot["lr"] for slot in second.optimizer.param_groups} == {1e-4 * factor(30, 100)}
     after = prepared.model.module.state_dict()
@@ -234,7 +234,7 @@ def test_one_rate_of_dropout_for_the_whole_classifier(kind: str) -> None:
 def test_dropout_of_an_explainer_is_for_training_only(tmp_path: Path) -> None:
     prepared, _ = objectives_of(plan_of(tmp_path, "joint-text"))
     batch = prepared.training.batch(range(4)).batch
-    wanted = ExplainerPlan(dropout=0.5)
+    wanted = ExplainerSection(dropout=0.5)
     explainer = fresh_explainer(prepared.model, batch, wanted, seed=0)
     states = states_of(prepared, explainer, batch)
     assert torch.equal(explainer.eval()(*states).relevance, explainer(*states).relevance)

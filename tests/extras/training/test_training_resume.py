@@ -36,7 +36,7 @@ class Killed(StopAt):
 
 from dataclasses import replace
 plan = text_plan(Path(sys.argv[1]))
-train(replace(plan, fit=replace(plan.fit, checkpoint_steps=2)), Killed())
+train(replace(plan, fit=plan.fit.model_copy(update={"checkpoint_steps": 2})), Killed())
 """
 
 
@@ -112,17 +112,17 @@ def test_a_finished_training_is_not_trained_again_until_it_is_forgotten(tmp_path
 def test_other_settings_do_not_go_on_with_a_checkpoint(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     stopped(plan, 4)
-    rate = replace(plan.optimisation, learning_rate=1e-4)
+    rate = plan.optimisation.model_copy(update={"learning_rate": 1e-4})
     with pytest.raises(ConfigurationError, match="--restart"):
         train(replace(plan, optimisation=rate))
     with pytest.raises(ConfigurationError, match="other settings"):
-        train(replace(plan, fit=replace(plan.fit, seed=4)))
+        train(replace(plan, fit=plan.fit.model_copy(update={"seed": 4})))
 
 
 def test_when_checkpoints_are_written_may_change(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     stopped(plan, 4)
-    train(replace(plan, fit=replace(plan.fit, checkpoint_steps=7)))
+    train(replace(plan, fit=plan.fit.model_copy(update={"checkpoint_steps": 7})))
 
 
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:

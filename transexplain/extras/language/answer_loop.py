@@ -1,10 +1,9 @@
 """What a target of a language model means for one prompt: tokens, and where they are read."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
 from itertools import pairwise
-from operator import add
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,18 +14,18 @@ from numpy.typing import NDArray
 from transexplain.data.picture_places import picture_at
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.explaining.explain_request import model_failure
+from transexplain.explaining.long_texts import joined_ledger
 from transexplain.extras.language.language_model import LanguageModel
 from transexplain.extras.language.prompt_encoder import DECODER, PICTURE, POSITIONS, TOKENS, Value
 from transexplain.methods import bound
 from transexplain.methods.batch_explanation import BatchExplanation, split
 from transexplain.models.configs import LanguageKind
-from transexplain.models.loaded_model import Encoded
+from transexplain.models.loaded_model import Encoded, failure
 from transexplain.text.error_frames import traceback_of
 from transexplain.types.items import (
     Attribution,
     Item,
     ItemFailure,
-    Ledger,
     PatchGrid,
     ResolvedTarget,
 )
@@ -159,9 +158,7 @@ def _spaced(prompt: Encoded, word: str) -> str:
 
 def _continuation(model: LanguageModel, prompt: Encoded, text: str) -> list[int]:
     """The tokens of a text behind the prompt; ItemError where it changes those of the prompt."""
-    before = prompt.inputs["input_ids"].tolist()
-    content = prompt.item.content
-    if model.tokenizer is None or not isinstance(content, str):
+    if model.tokenizer is None or not isinstance(prompt.item.content, str):
         raise ItemError(
             "no-tokenizer",
             "token numbers cannot be followed by a text: give the numbers of the tokens, as in "
@@ -171,15 +168,7 @@ def _continuation(model: LanguageModel, prompt: Encoded, text: str) -> list[int]
         ids = model.tokenizer(text, add_special_tokens=False)["input_ids"]
         tokens = [int(key) for key in ids]
     else:
-        whole, _ = model.encoder.read(content + text)
-        if whole[: len(before)] != before:
-            raise ItemError(
-                "joined-token",
-                f"behind this prompt the tokenizer makes one token of the prompt's end and of the "
-                f"beginning of {text!r:.40}: end the prompt where a token ends, most often before "
-                "a space",
-            )
-        tokens = whole[len(before) :]
+        tokens = model.encoder.behind(prompt, text)[0][prompt.length :]
     if not tokens:
         raise ItemError("empty-answer", f"the tokenizer finds no token in {text!r:.40}")
     return tokens
@@ -363,25 +352,13 @@ def _added(
     relevance[place + more :] += first.relevance[place:]
     ledger = None
     if first.ledger is not None and last.ledger is not None:
-        ledger = joined_ledger(first.ledger, last.ledger, add)
+        ledger = joined_ledger([first.ledger, last.ledger], np.ones(2))
     return ExplainedTokens(
         replace(last, relevance=relevance, logit=first.logit + last.logit, ledger=ledger),
         (*explained_tokens.asked, *other.asked),
         None,
         explained_tokens.log_probability + other.log_probability,
     )
-
-
-def joined_ledger(first: Ledger, second: Ledger, join: Callable[[float, float], float]) -> Ledger:
-    """Every entry of two ledgers joined, 0 where one of them lacks it."""
-    entries: dict[str, Any] = {}
-    for name in (field.name for field in fields(Ledger)):
-        a, b = getattr(first, name), getattr(second, name)
-        if isinstance(a, Mapping):
-            entries[name] = {k: join(a.get(k, 0.0), b.get(k, 0.0)) for k in {**a, **b}}
-        else:
-            entries[name] = join(a, b)
-    return Ledger(**entries)
 
 
 def picture_of(
@@ -498,13 +475,7 @@ def explain_answers(
             by_target = (_explained(model, item, target, request) for target in request.targets)
             yield [answer for of_target in by_target for answer in of_target]
         except ItemError as error:
-            yield ItemFailure(
-                item_id=item.id,
-                index=item.index,
-                kind=error.kind,
-                message=str(error),
-                traceback=traceback_of(error),
-            )
+            yield failure(item, error)
         except _RUN_ERRORS as error:
             failed = model_failure(item, error, traceback_of(error)).failure
             assert failed is not None

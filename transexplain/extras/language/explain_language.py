@@ -1,6 +1,6 @@
 """The public functions for language models: explain a token of the answer, or the context of it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -26,7 +26,7 @@ from transexplain.methods import facts_of
 from transexplain.methods.method_table import GRADIENT, RELEVANCE
 from transexplain.models.loaded_model import checked_model, failure
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.prompts import AnswerAttribution, ContextAttribution, Prompt
+from transexplain.types.prompts import ContextAttribution, Prompt
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import AnswerTarget, parse_answer_target
 
@@ -79,8 +79,12 @@ def explain_answers(
     """
     results: list[Any] = []
     request = _request(model, method, target, value, per, window, params)
-    for answer in _explained(model, _items(prompts), request, on_error):
-        results += answer if isinstance(answer, list) else [answer]
+    if on_error not in get_args(OnError):
+        raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
+    for answer in _explain(model, _items(prompts), request):
+        if isinstance(answer, ItemFailure) and on_error == "raise":
+            raise ItemError(answer.kind, answer.message)
+        results += [answer] if isinstance(answer, ItemFailure) else answer
     return results
 
 
@@ -172,17 +176,6 @@ def _request(
         per=per,
         window=window,
     )
-
-
-def _explained(
-    model: LanguageModel, items: Iterable[Item], request: AnswerRequest, on_error: OnError
-) -> Iterator[list[AnswerAttribution] | ItemFailure]:
-    if on_error not in get_args(OnError):
-        raise ConfigurationError(f"on_error cannot be {on_error!r}; it is raise or record")
-    for answer in _explain(model, items, request):
-        if isinstance(answer, ItemFailure) and on_error == "raise":
-            raise ItemError(answer.kind, answer.message)
-        yield answer
 
 
 def _items(prompts: Any) -> list[Item]:

@@ -351,16 +351,12 @@ class LanguageModel:
 
         Its logits (B, 2K) are the K values, then the logs of the sums of exp at their positions.
         """
-        with _LOCK:
-            view = self._answering.get((count, value))
-            if view is None:
-                view = replace(
-                    self.reader,
-                    classes=tuple(str(index) for index in range(2 * count)),
-                    caller=replace(self._caller, value=value, totals=True),
-                )
-                self._answering[count, value] = view
-            return view
+        view = self._answering.get((count, value))
+        if view is None:
+            classes = tuple(str(index) for index in range(2 * count))
+            caller = replace(self._caller, value=value, totals=True)
+            view = replace(self.reader, classes=classes, caller=caller)
+        return self._answering.setdefault((count, value), view)  # another thread's, if it was first
 
     def as_classifier(self, words: Sequence[str], source: str | None = None) -> LoadedModel:
         """The model as a classifier whose classes are words that may come next, or fill its mask.
@@ -485,14 +481,11 @@ def assemble_language(
     kind: LanguageKind,
     tokenizer: Any | None,
     origin: Origin,
-    answers: Sequence[tuple[str, int]] = (),
     transform: Transform | None = None,
 ) -> LanguageModel:
     """A language model with its input layers found.
 
-    `answers` are the classes of its `reader`: a name and a token each; default: a few tokens that
-    show where the input layer is; `transform` reads the pictures of prompts. Raises
-    ModelLoadError.
+    `transform` reads the pictures of prompts. Raises ModelLoadError.
     """
     checked_tokenizer(tokenizer)
     two = kind == "encoder-decoder"
@@ -503,18 +496,15 @@ def assemble_language(
     embeddings = tables(module) if two else find_embeddings(module)
     vocabulary = int(getattr(next(iter(embeddings), None), "num_embeddings", 0))
     encoder = _encoder(seen, kind, tokenizer, embeddings, vocabulary)
-    # without answers: a few tokens by their numbers, from all over the vocabulary
-    named = list(answers) or [
-        (str(token), token) for token in range(0, max(1, vocabulary), max(1, vocabulary // _PROBED))
-    ]
-    answered = tuple(token for _, token in named)
+    # a few tokens from all over the vocabulary show where the input layer is
+    answers = tuple(range(0, max(1, vocabulary), max(1, vocabulary // _PROBED)))
+    names = tuple(map(str, answers))
     start = _start(module) if two else 0
     base = Caller.of(seen, "text")
     own = {field.name: getattr(base, field.name) for field in fields(base)}
-    caller = AnswerCaller(**own, kind=kind, answers=answered, mask=encoder.mask, start=start)
+    caller = AnswerCaller(**own, kind=kind, answers=answers, mask=encoder.mask, start=start)
     encoder.takes = caller.takes
     sites = _sites(seen, kind, caller, embeddings, encoder)
-    names = tuple(name for name, _ in named)
     reader = LoadedModel(
         module=seen,
         modality="text",

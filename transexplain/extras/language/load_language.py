@@ -126,19 +126,12 @@ class AnsweredEncoder(PromptEncoder):
         return max(0, min(self.count, most))
 
     def _answered(self, item: Item, prompt: Encoded, text: str) -> Encoded:
-        before: list[int] = prompt.inputs["input_ids"].tolist()
-        content = str(prompt.item.content)
-        ids, tokens = self.read(content + text)
-        if ids[: len(before)] != before:
+        ids, tokens = self.behind(prompt, text)
+        length, more = prompt.length, len(ids) - prompt.length
+        if not 0 < more <= self.count:
             raise ItemError(
-                "joined-token",
-                "the tokenizer makes one token of the prompt's end and of the beginning of "
-                f"{text!r:.40}: end the prompt where a token ends, most often before a space",
-            )
-        if not len(before) < len(ids) <= len(before) + self.count:
-            raise ItemError(
-                "empty-answer" if len(ids) == len(before) else "too-long",
-                f"{text!r:.40} is {len(ids) - len(before)} tokens behind this prompt; an answer "
+                "too-long" if more else "empty-answer",
+                f"{text!r:.40} is {more} tokens behind this prompt; an answer "
                 f"has 1 to {self.count} (?generate=)",
             )
         if self.limit is not None and len(ids) > self.limit:
@@ -146,8 +139,7 @@ class AnsweredEncoder(PromptEncoder):
                 "too-long",
                 f"prompt and answer are {len(ids)} tokens; the model takes {self.limit}",
             )
-        whole, second_at = joined(content, text)
-        length, more = prompt.length, len(ids) - prompt.length
+        whole, second_at = joined(str(prompt.item.content), text)
         inputs = {
             name: torch.cat([row, row[-1:].expand(more)]) for name, row in prompt.inputs.items()
         }
@@ -157,7 +149,7 @@ class AnsweredEncoder(PromptEncoder):
         return Encoded(
             item=replace(item, content=whole, second_at=second_at),
             inputs={**inputs, "input_ids": torch.tensor(ids), ANSWERED: marks},
-            features=_of_pair(tokens, len(before), whole),
+            features=_of_pair(tokens, length, whole),
             length=len(ids),
             truncated=False,
         )

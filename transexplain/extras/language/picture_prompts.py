@@ -21,7 +21,7 @@ from transexplain.models.input_layer import (
     probing_pictures,
 )
 from transexplain.models.loaded_model import Encoded
-from transexplain.types.items import Item, ItemFailure, PatchGrid
+from transexplain.types.items import Item, ItemFailure
 from transexplain.types.prompts import Prompt
 
 
@@ -130,16 +130,6 @@ class PromptPictures:
     encoder: ImageEncoder
     token: str  #: the text that a picture stands in the place of
     count: int  #: tokens that it takes there
-
-    @property
-    def grid(self) -> PatchGrid:
-        """The positions of a picture at the first block of its tower."""
-        return self.encoder.grid
-
-    @property
-    def positions(self) -> int:
-        """P, special positions included."""
-        return self.grid.prefix + self.grid.rows * self.grid.cols
 
     def placed(self, prompt: Prompt) -> Prompt:
         """The prompt with as many picture tokens as a picture takes.

@@ -185,6 +185,19 @@ class PromptEncoder(TextEncoder):
         length = self._length(tokens)
         return ids[:length], tokens[:length]
 
+    def behind(self, prompt: Encoded, text: str) -> tuple[list[int], Tokens]:
+        """As `read` of a prompt and a text behind it; ItemError where that changes its tokens."""
+        before = prompt.inputs["input_ids"].tolist()
+        ids, tokens = self.read(f"{prompt.item.content}{text}")
+        if ids[: len(before)] != before:
+            raise ItemError(
+                "joined-token",
+                f"behind this prompt the tokenizer makes one token of the prompt's end and of the "
+                f"beginning of {text!r:.40}: end the prompt where a token ends, most often before "
+                "a space",
+            )
+        return ids, tokens
+
     def _length(self, tokens: Tokens) -> int:
         """Positions of a prompt: a causal model goes on before the special tokens at the end."""
         length = len(tokens)

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,10 @@ from transexplain.extras.training.optimisation import (
 )
 from transexplain.extras.training.training_plans import (
     EXPLAINER_FIT,
-    ExplainerPlan,
+    ExplainerSection,
     ExplanationLoss,
     FitObserver,
+    FitPlan,
 )
 from transexplain.methods import bound, unit_of
 from transexplain.methods.batch_explanation import BatchExplanation
@@ -231,12 +231,15 @@ class SeparateObjective:
         explainer: Explainer,
         lessons: Lessons,
         held: Sequence[Taught],
-        plan: ExplainerPlan,
+        plan: ExplainerSection,
     ) -> None:
         self.model, self.explainer, self.plan = model, explainer, plan
         self.module: nn.Module = explainer
         self.groups = explainer_groups(explainer, plan)
-        self.identity: Mapping[str, Any] = {"explainer": asdict(plan), "base": model.ref.digest}
+        self.identity: Mapping[str, Any] = {
+            "explainer": plan.model_dump(),
+            "base": model.ref.digest,
+        }
         self._lessons, self._held = lessons, held
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
@@ -264,12 +267,15 @@ class JointObjective:
         explainer: Explainer,
         teacher: Teacher,
         held: Sequence[ExampleBatch],
-        plan: ExplainerPlan,
+        plan: ExplainerSection,
     ) -> None:
         self.classifier, self.explainer, self.plan = classifier, explainer, plan
         self.module: nn.Module = nn.ModuleDict({"base": classifier.module, "explainer": explainer})
         self.groups = [*classifier.groups, *explainer_groups(explainer, plan)]
-        self.identity: Mapping[str, Any] = {"explainer": asdict(plan), **classifier.identity}
+        self.identity: Mapping[str, Any] = {
+            "explainer": plan.model_dump(),
+            **classifier.identity,
+        }
         self._teacher, self._held = teacher, held
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:
@@ -314,7 +320,7 @@ class JointObjective:
         return _saved(self.explainer, prepared, plan, taught, output)
 
 
-def explainer_groups(explainer: Explainer, plan: ExplainerPlan) -> list[ParameterGroup]:
+def explainer_groups(explainer: Explainer, plan: ExplainerSection) -> list[ParameterGroup]:
     """The weights of an explainer, trained from the first step."""
     return by_decay(
         "explainer",
@@ -367,7 +373,12 @@ _HEADS = 4
 
 
 def train_explainer(
-    prepared: PreparedFit, plan: ExplainerPlan, *, output: Path, observer: FitObserver
+    prepared: PreparedFit,
+    plan: ExplainerSection,
+    fit_plan: FitPlan,
+    *,
+    output: Path,
+    observer: FitObserver,
 ) -> tuple[Path, TeacherAgreement | None, History]:
     """Train an explainer of a classifier that stays as it is; its file, in `output`.
 
@@ -375,13 +386,14 @@ def train_explainer(
         prepared: the classifier, whose digest is written into the file, and examples; the teacher
             explains each of them once.
         plan: with mode `separate`.
+        fit_plan: how long and how it is trained.
         output: folder; the fit's checkpoints go below it, and a fit that was interrupted goes on.
         observer: hears of the fit.
 
     Raises ConfigurationError for a model without layers that can be read, and a teacher that does
     not measure logits.
     """
-    model, seed = prepared.model, plan.fit.seed
+    model, seed = prepared.model, fit_plan.seed
     teacher = Teacher(plan.teacher, model, classes=plan.classes, seed=seed)
     first = prepared.training.batch([0]).batch
     explainer = fresh_explainer(model, first, plan, seed=seed)
@@ -395,7 +407,7 @@ def train_explainer(
     objective = SeparateObjective(model, explainer, lessons, taught, plan)
     history = fit(
         objective,
-        plan.fit,
+        fit_plan,
         output / EXPLAINER_FIT,
         examples=prepared.training,
         observer=observer,
@@ -404,7 +416,7 @@ def train_explainer(
 
 
 def joint_objective(
-    classifier: ClassifierObjective, plan: ExplainerPlan, prepared: PreparedFit, *, seed: int
+    classifier: ClassifierObjective, plan: ExplainerSection, prepared: PreparedFit, *, seed: int
 ) -> JointObjective:
     """The objective of a classifier and a fresh explainer that are trained together."""
     model = prepared.model
@@ -423,7 +435,7 @@ def taught_by(teacher: Teacher, validation: Examples) -> list[Taught]:
 
 
 def fresh_explainer(
-    model: LoadedModel, batch: Batch, plan: ExplainerPlan, *, seed: int
+    model: LoadedModel, batch: Batch, plan: ExplainerSection, *, seed: int
 ) -> Explainer:
     """An explainer that has learned nothing, on the model's device; the seed decides its weights.
 
@@ -472,7 +484,7 @@ def _watched(training: Examples, observer: FitObserver) -> Iterator[ExampleBatch
 def _saved(
     explainer: Explainer,
     prepared: PreparedFit,
-    plan: ExplainerPlan,
+    plan: ExplainerSection,
     taught: Sequence[Taught],
     output: Path,
 ) -> tuple[Path, TeacherAgreement | None]:

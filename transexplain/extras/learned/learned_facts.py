@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
+from safetensors import SafetensorError, safe_open
 
 from transexplain.errors import ConfigurationError
 from transexplain.files.paths import local_path
@@ -13,7 +14,6 @@ from transexplain.types.scores import MethodSpec, TeacherAgreement
 
 VERSION = 1
 _KEY = "transexplain.explainer"  #: of the metadata of the safetensors file
-_LONGEST = 1 << 24  #: bytes of a header that are read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,20 +87,14 @@ def read_facts(path: str | Path) -> Facts:
 
     Raises ConfigurationError where it is no explainer.
     """
-    file = local_path(path)
     try:
-        with file.open("rb") as handle:
-            length = int.from_bytes(handle.read(8), "little")
-            if not 0 < length <= _LONGEST:
-                raise ValueError("its header has no plausible length")
-            header = json.loads(handle.read(length))
-            if not isinstance(header, dict):
-                raise ValueError("its header is no JSON object")
+        with safe_open(local_path(path), framework="np") as file:
+            metadata = file.metadata()
     except OSError as error:
         raise ConfigurationError(
             f"cannot read the explainer {path}: {error.strerror or error}; give the "
             "explainer.safetensors that `transexplain train` wrote"
         ) from None
-    except ValueError as error:
+    except SafetensorError as error:
         raise ConfigurationError(f"{path} is not a safetensors file: {error}") from None
-    return Facts.from_metadata(header.get("__metadata__"), str(path))
+    return Facts.from_metadata(metadata, str(path))

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from operator import add
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,7 +21,7 @@ from transexplain.explaining.explain_request import (
     read_together,
 )
 from transexplain.explaining.item_loop import explain_items
-from transexplain.extras.language.answer_loop import joined_ledger
+from transexplain.explaining.long_texts import joined_ledger
 from transexplain.extras.towers.two_towers import (
     Likeness,
     Side,
@@ -207,9 +207,10 @@ def _joined(
     """The share of each side in its tower's relevance, what to say of it, and both ledgers' sum."""
     if picture.ledger is None or text.ledger is None:
         return 1.0, _HELD, None
+    ledgers = [picture.ledger, text.ledger]
     if method not in _GRADIENTS:
-        return 0.5, _HALF, joined_ledger(picture.ledger, text.ledger, lambda a, b: 0.5 * (a + b))
-    both = joined_ledger(picture.ledger, text.ledger, add)
+        return 0.5, _HALF, joined_ledger(ledgers, np.full(2, 0.5))
+    both = joined_ledger(ledgers, np.ones(2))
     product = logit - bias
     return (
         1.0,
@@ -234,7 +235,7 @@ def _shared(attribution: Attribution, share: float, note: str, logit: float) -> 
     """One side with its share of the relevance, and of the ledger."""
     ledger = attribution.ledger
     if ledger is not None and share != 1.0:
-        ledger = joined_ledger(ledger, ledger, lambda a, _b: share * a)
+        ledger = joined_ledger([ledger], np.full(1, share))
     return replace(
         attribution,
         logit=logit,

@@ -5,7 +5,6 @@ a constant, it is the cosine, and every method explains it as a logit.
 """
 
 import inspect
-import threading
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -232,7 +231,6 @@ def checked_sides(model: Any) -> None:
 
 #: what is explained of a pair: the model's own logit, or the cosine of its two vectors
 Likeness = Literal["similarity", "cosine"]
-_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
@@ -261,18 +259,14 @@ class TwoTowers:
 
     def side(self, side: Side, target: Likeness) -> LoadedModel:
         """One tower as a classifier whose one logit is the target, the other side held."""
-        with _LOCK:
-            view = self._views.get((side, target))
-            if view is None:
-                view = self._views[side, target] = self._made(side, target)
-            return view
-
-    def _made(self, side: Side, target: Likeness) -> LoadedModel:
-        plain = self.of(side)
-        scale, shift = (self.scale, self.bias) if target == "similarity" else (1.0, 0.0)
-        caller = replace(_caller(plain), scale=scale, shift=shift)
-        ref = replace(plain.ref, classes=(target,))
-        return replace(plain, classes=(target,), ref=ref, caller=caller)
+        view = self._views.get((side, target))
+        if view is None:
+            plain, whole = self.of(side), target == "similarity"
+            scale, shift = (self.scale, self.bias) if whole else (1.0, 0.0)
+            caller = replace(_caller(plain), scale=scale, shift=shift)
+            ref = replace(plain.ref, classes=(target,))
+            view = replace(plain, classes=(target,), ref=ref, caller=caller)
+        return self._views.setdefault((side, target), view)  # another thread's, if it was first
 
     def of(self, side: Side) -> LoadedModel:
         """The tower of one side."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -76,7 +76,7 @@ class ClassifierObjective:
     ) -> None:
         self.model, self.module, self.groups = model, model.module, groups
         self.validation = validation
-        self.identity: Mapping[str, Any] = asdict(optimisation)
+        self.identity: Mapping[str, Any] = optimisation.model_dump()
         self._optimisation, self._batch_size = optimisation, batch_size
 
     def losses(self, batch: ExampleBatch, step: int) -> dict[str, Tensor]:

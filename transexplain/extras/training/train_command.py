@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from orchestrator.cli import options as opt
 from orchestrator.spec.audit_spec import Labels, NameOption
@@ -23,14 +23,12 @@ from orchestrator.spec.spec_document import (
 from transexplain.data.dataset_plan import plan_dataset
 from transexplain.errors import SpecError
 from transexplain.extras.training.training_plans import (
-    ExplainerPlan,
-    ExplanationLoss,
+    ExplainerSection,
     FitObserver,
     FitPlan,
+    FitSection,
     Optimisation,
-    PatienceFrom,
     Precision,
-    Schedule,
     Stages,
     Trained,
     TrainingPlan,
@@ -38,7 +36,6 @@ from transexplain.extras.training.training_plans import (
 from transexplain.files.paths import local_path
 from transexplain.settings import Settings
 from transexplain.types.plans import SPREAD, DatasetRef, DatasetSpec
-from transexplain.types.scores import MethodSpec
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -154,55 +151,8 @@ def _class_name(entry: Any) -> Any:
     return str(entry) if isinstance(entry, int) else entry
 
 
-class StagesSection(SpecSection):
-    """Layer-wise unfreezing; `stages: none` trains everything from the first step."""
-
-    head_epochs: int = Field(default=1, ge=0, description="epochs of the head alone")
-    interval_epochs: int = Field(default=1, ge=1, description="epochs between two unfreezings")
-    layers_per_interval: int = Field(default=2, ge=1, description="layers unfrozen together")
-    decay: float = Field(default=0.5, gt=0, le=1, description="rate over that of the stage before")
-    decays_first: bool = Field(
-        default=False, description="the first layers unfrozen have the lower rate too"
-    )
-    embeddings: bool = Field(default=True, description="unfreeze the embeddings too, last")
-
-
-class OptimisationSection(SpecSection):
+class OptimisationSection(Optimisation, FitSection):
     """AdamW, its schedule and its end."""
-
-    epochs: int = Field(default=8, ge=0, description="0: the model stays as it is")
-    batch_size: int = Field(default=32, ge=1, description="items per step")
-    learning_rate: float = Field(
-        default=3e-5, gt=0, allow_inf_nan=False, description="the greatest, of the layers"
-    )
-    head_learning_rate: float | None = Field(
-        default=None, gt=0, allow_inf_nan=False, description="of the head; default: the layers'"
-    )
-    weight_decay: float = Field(
-        default=0.01, ge=0, allow_inf_nan=False, description="AdamW's, decoupled"
-    )
-    embedding_weight_decay: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="default: weight_decay"
-    )
-    label_smoothing: float = Field(
-        default=0.0, ge=0, lt=1, description="share of a target that is spread over all classes"
-    )
-    augment: bool = Field(default=False, description="pictures: mirror and crop at random")
-    clip: float | None = Field(default=1.0, gt=0, description="greatest norm of the gradient")
-    dropout: float | None = Field(
-        default=None, ge=0, lt=1, description="of the classifier in training; default: its own"
-    )
-    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the schedule's steps")
-    schedule: Schedule = Field(
-        default="stage", description="warm-up and cosine: of each stage, or one of the whole"
-    )
-    patience: int | None = Field(
-        default=None, ge=1, description="epochs without a better validation; null: no early end"
-    )
-    patience_from: PatienceFrom = Field(
-        default="unfrozen", description="patience counts from the start, or once all is unfrozen"
-    )
-    keep: Literal["best", "last"] = Field(default="best", description="weights that are kept")
 
 
 class ValidationSection(SpecSection):
@@ -212,35 +162,6 @@ class ValidationSection(SpecSection):
 
     share: float | None = Field(default=None, ge=0, lt=1, description="of the data; default 0.1")
     source: str | None = Field(default=None, description="as data.source, with the same columns")
-
-
-class ExplainerSection(SpecSection):
-    """An explainer that learns what a relevance method says."""
-
-    shorthand: ClassVar[str] = "mode"
-
-    mode: Literal["none", "separate", "joint"] = "none"
-    method: str = Field(default="lrp", description="the teacher; it measures logits")
-    params: dict[str, JsonValue] = Field(default_factory=dict, description="of the teacher")
-    weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
-    loss: ExplanationLoss = Field(
-        default="scaled", description="errors on the items' scales, or plain mse in logits"
-    )
-    epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
-    batch_size: int = Field(default=32, ge=1, description="separate")
-    patience: int | None = Field(default=None, ge=1, description="separate")
-    learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
-    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    dropout: float | None = Field(default=None, ge=0, lt=1, description="in training; default: 0")
-    classes: int | None = Field(
-        default=2, ge=1, description="taught for each item: the predicted one and others; null: all"
-    )
-    layers: tuple[int, ...] | None = Field(
-        default=None, min_length=1, description="that are read; default: first, middle, last"
-    )
-    width: int | None = Field(default=None, ge=1, description="default: a quarter of the model's")
-    depth: int = Field(default=2, ge=1, description="attention layers of its own")
-    conserve: bool = Field(default=True, description="positions sum to the logit less constants")
 
 
 def _one_device(name: str) -> str:
@@ -283,8 +204,8 @@ class TrainingSpec(SpecSection):
     )
     max_length: int | None = Field(default=None, ge=3, description="positions per text")
     stages: Annotated[
-        StagesSection | None, BeforeValidator(lambda value: None if value == "none" else value)
-    ] = StagesSection()
+        Stages | None, BeforeValidator(lambda value: None if value == "none" else value)
+    ] = Stages()
     optimisation: OptimisationSection = OptimisationSection()
     explainer: Annotated[ExplainerSection, from_text(ExplainerSection)] = ExplainerSection()
 
@@ -292,7 +213,7 @@ class TrainingSpec(SpecSection):
 SECTIONS: Mapping[str, type[SpecSection]] = {
     "data": DataSection,
     "validation": ValidationSection,
-    "stages": StagesSection,
+    "stages": Stages,
     "optimisation": OptimisationSection,
     "explainer": ExplainerSection,
 }
@@ -339,12 +260,13 @@ def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
 
     Raises ConfigurationError: the data cannot be read, or two keys contradict each other.
     """
-    validation, values = spec.validation, spec.optimisation.model_dump()
+    validation, explainer = spec.validation, spec.explainer
     if validation.source is not None and validation.share is not None:
         raise SpecError("validation has a source and a share; give one of them")
     share = 0.1 if validation.share is None else validation.share
     shared: dict[str, Any] = {"precision": spec.precision, "seed": spec.seed}
-    rates = {rate.name: values.pop(rate.name) for rate in fields(Optimisation)}
+    classifier = spec.optimisation.model_dump(include={*FitSection.model_fields})
+    rates = spec.optimisation.model_dump(include={*Optimisation.model_fields})
     return TrainingPlan(
         source=absolute_model(spec.model),
         classes=spec.classes,
@@ -355,26 +277,17 @@ def plan_training(spec: TrainingSpec, settings: Settings) -> TrainingPlan:
         output=local_path(spec.output or f"trainings/{spec.name}"),
         device=spec.device,
         max_length=spec.max_length,
-        stages=None if spec.stages is None else Stages(**spec.stages.model_dump()),
+        stages=spec.stages,
         optimisation=Optimisation(**rates),
-        fit=FitPlan(**values, **shared) if values["epochs"] else None,
-        explainer=None if spec.explainer.mode == "none" else _explainer(spec.explainer, shared),
-        seed=spec.seed,
-    )
-
-
-def _explainer(section: ExplainerSection, shared: Mapping[str, Any]) -> ExplainerPlan:
-    """The plan of an explainer; `shared`: seed and precision of every fit."""
-    values = section.model_dump(exclude={"method", "params", "epochs", "batch_size", "patience"})
-    return ExplainerPlan(
-        **values,
-        teacher=MethodSpec(name=section.method, params=section.params),
-        fit=FitPlan(
-            epochs=section.epochs,
-            batch_size=section.batch_size,
-            patience=section.patience,
+        fit=FitPlan(**classifier, **shared) if spec.optimisation.epochs else None,
+        explainer=None if explainer.mode == "none" else explainer,
+        explainer_fit=FitPlan(
+            epochs=explainer.epochs,
+            batch_size=explainer.batch_size,
+            patience=explainer.patience,
             **shared,
         ),
+        seed=spec.seed,
     )
 
 

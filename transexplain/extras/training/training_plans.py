@@ -3,10 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
+from pydantic import Field, JsonValue
+
+from orchestrator.spec.spec_document import SpecSection
 from transexplain.errors import ConfigurationError
 from transexplain.randomness import keyed_number
 from transexplain.types.items import ItemFailure
@@ -22,36 +25,46 @@ PatienceFrom = Literal["start", "unfrozen"]
 ExplanationLoss = Literal["scaled", "mse"]
 #: the weights that a fit ends with: of the best validation, or of the last step
 Keep = Literal["best", "last"]
-ExplainerMode = Literal["separate", "joint"]
 #: checkpoints of the classifier, and of an explainer that is trained after it, below the output
 FIT, EXPLAINER_FIT = "fit", "explainer-fit"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stages:
-    """Layer-wise unfreezing: the head alone first, then layers from the top, at lower rates."""
+class Stages(SpecSection):
+    """Layer-wise unfreezing; `stages: none` trains everything from the first step."""
 
-    head_epochs: int = 1  #: epochs in which only the head is trained
-    interval_epochs: int = 1  #: epochs from one unfreezing to the next
-    layers_per_interval: int = 2  #: layers that are unfrozen together, from the top
-    decay: float = 0.5  #: rate of a stage over that of the stage before it
-    decays_first: bool = False  #: the first layers too have `decay` times the rate, not all of it
-    embeddings: bool = True  #: unfreeze what lies below the first layer too, at the very end
+    head_epochs: int = Field(default=1, ge=0, description="epochs of the head alone")
+    interval_epochs: int = Field(default=1, ge=1, description="epochs between two unfreezings")
+    layers_per_interval: int = Field(default=2, ge=1, description="layers unfrozen together")
+    decay: float = Field(default=0.5, gt=0, le=1, description="rate over that of the stage before")
+    decays_first: bool = Field(
+        default=False, description="the first layers unfrozen have the lower rate too"
+    )
+    embeddings: bool = Field(default=True, description="unfreeze the embeddings too, last")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FitPlan:
-    """How long and how one fit runs."""
+class FitSection(SpecSection):
+    """How long and how a fit runs."""
 
-    epochs: int
-    batch_size: int = 32
-    clip: float | None = 1.0  #: greatest norm of the gradient; None: not clipped
-    warmup: float = 0.1  #: share of the steps of the schedule in which rates rise
-    schedule: Schedule = "stage"
+    epochs: int = Field(default=8, ge=0, description="0: the model stays as it is")
+    batch_size: int = Field(default=32, ge=1, description="items per step")
+    clip: float | None = Field(default=1.0, gt=0, description="greatest norm of the gradient")
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="share of the schedule's steps")
+    schedule: Schedule = Field(
+        default="stage", description="warm-up and cosine: of each stage, or one of the whole"
+    )
+    patience: int | None = Field(
+        default=None, ge=1, description="epochs without a better validation; null: no early end"
+    )
+    patience_from: PatienceFrom = Field(
+        default="unfrozen", description="patience counts from the start, or once all is unfrozen"
+    )
+    keep: Keep = Field(default="best", description="weights that are kept")
+
+
+class FitPlan(FitSection):
+    """One fit."""
+
     precision: Precision = "auto"
-    patience: int | None = None  #: epochs without a better validation before the end; None: never
-    patience_from: PatienceFrom = "unfrozen"
-    keep: Keep = "best"
     seed: int = 0
     checkpoint_seconds: float = 30.0  #: between checkpoints inside of an epoch
     checkpoint_steps: int | None = None  #: instead of seconds
@@ -59,48 +72,70 @@ class FitPlan:
     @property
     def identity(self) -> dict[str, Any]:
         """All fields that have to agree when a fit goes on; those of checkpoints need not."""
-        return {
-            name: value
-            for name, value in asdict(self).items()
-            if not name.startswith("checkpoint_")
-        }
+        return self.model_dump(exclude={"checkpoint_seconds", "checkpoint_steps"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Optimisation:
+class Optimisation(SpecSection):
     """What is minimised and at which rates."""
 
-    learning_rate: float = 2e-5
-    head_learning_rate: float | None = None  #: None: as `learning_rate`
-    weight_decay: float = 0.01  #: of matrices; biases and norms do not decay
-    embedding_weight_decay: float | None = None  #: of the word embedding; None: as `weight_decay`
-    label_smoothing: float = 0.0
-    augment: bool = False  #: pictures: mirrored at random and cropped from a padded frame
-    dropout: float | None = None  #: of every dropout of the classifier; None: its own rates
+    learning_rate: float = Field(
+        default=3e-5, gt=0, allow_inf_nan=False, description="the greatest, of the layers"
+    )
+    head_learning_rate: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="of the head; default: the layers'"
+    )
+    weight_decay: float = Field(
+        default=0.01, ge=0, allow_inf_nan=False, description="AdamW's, decoupled"
+    )
+    embedding_weight_decay: float | None = Field(
+        default=None, ge=0, allow_inf_nan=False, description="default: weight_decay"
+    )
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=1, description="share of a target that is spread over all classes"
+    )
+    augment: bool = Field(default=False, description="pictures: mirror and crop at random")
+    dropout: float | None = Field(
+        default=None, ge=0, lt=1, description="of the classifier in training; default: its own"
+    )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExplainerPlan:
-    """An explainer: taught by which method, of which form, and how long.
+class ExplainerSection(SpecSection):
+    """An explainer that learns what a relevance method says.
 
     `separate`: the classifier is trained first, or not at all, and then does not move; its
     relevance is computed once. `joint`: both are trained together on cross-entropy plus `weight`
     times the explanation loss, and the relevance is that of the classifier as it is at each step.
     """
 
-    mode: ExplainerMode = "separate"
-    teacher: MethodSpec = field(default_factory=MethodSpec)
-    weight: float = 0.1  #: lambda of a joint training
-    classes: int | None = 2  #: explained of each item: the predicted one and others; None: all
-    layers: tuple[int, ...] | None = None  #: hidden states that are read; None: first, middle, last
-    width: int | None = None  #: of its hidden vectors; None: a quarter of the model's
-    depth: int = 2  #: attention layers of its own
-    conserve: bool = True  #: positions sum to the logit minus predicted constants
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.01
-    dropout: float | None = None  #: of what its layers add; None: 0
-    loss: ExplanationLoss = "scaled"
-    fit: FitPlan = field(default_factory=lambda: FitPlan(epochs=10))  #: of a separate training
+    shorthand: ClassVar[str] = "mode"
+
+    mode: Literal["none", "separate", "joint"] = "none"
+    method: str = Field(default="lrp", description="the teacher; it measures logits")
+    params: dict[str, JsonValue] = Field(default_factory=dict, description="of the teacher")
+    weight: float = Field(default=0.1, gt=0, description="lambda of its loss, joint")
+    loss: ExplanationLoss = Field(
+        default="scaled", description="errors on the items' scales, or plain mse in logits"
+    )
+    epochs: int = Field(default=10, ge=1, description="separate; joint has the classifier's")
+    batch_size: int = Field(default=32, ge=1, description="separate")
+    patience: int | None = Field(default=None, ge=1, description="separate")
+    learning_rate: float = Field(default=2e-3, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.01, ge=0, allow_inf_nan=False)
+    dropout: float | None = Field(default=None, ge=0, lt=1, description="in training; default: 0")
+    classes: int | None = Field(
+        default=2, ge=1, description="taught for each item: the predicted one and others; null: all"
+    )
+    layers: tuple[int, ...] | None = Field(
+        default=None, min_length=1, description="that are read; default: first, middle, last"
+    )
+    width: int | None = Field(default=None, ge=1, description="default: a quarter of the model's")
+    depth: int = Field(default=2, ge=1, description="attention layers of its own")
+    conserve: bool = Field(default=True, description="positions sum to the logit less constants")
+
+    @property
+    def teacher(self) -> MethodSpec:
+        """The method that is learned."""
+        return MethodSpec(name=self.method, params=self.params)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +155,8 @@ class TrainingPlan:
     max_length: int | None = None  #: positions per text
     stages: Stages | None = field(default_factory=Stages)  #: None: all is trained from the start
     optimisation: Optimisation = field(default_factory=Optimisation)
-    explainer: ExplainerPlan | None = None
+    explainer: ExplainerSection | None = None
+    explainer_fit: FitPlan = field(default_factory=lambda: FitPlan(epochs=10))  #: of a separate one
     seed: int = 0  #: of a fresh head and of the share that is held out
 
     def __post_init__(self) -> None:
@@ -137,12 +173,13 @@ class Trained:
     """The result of a training."""
 
     model: str  #: what `load_model` takes
-    histories: tuple[Path, ...]  #: JSON; the same as CSV beside each
-    curves: tuple[Path, ...]  #: pictures: SVG and PNG
-    metrics: Mapping[str, float]  #: validation of the kept weights; empty: nothing was held out
-    epochs: int  #: of the classifier that were run
-    best_epoch: int | None  #: counted from 1; None: nothing was held out, or no epoch was run
-    stopped_early: bool
+    histories: tuple[Path, ...] = ()  #: JSON; the same as CSV beside each
+    curves: tuple[Path, ...] = ()  #: pictures: SVG and PNG
+    #: validation of the kept weights; empty: nothing was held out
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    epochs: int = 0  #: of the classifier that were run
+    best_epoch: int | None = None  #: counted from 1; None: nothing was held out, or nothing run
+    stopped_early: bool = False
     examples: int
     validation_examples: int
     failures: tuple[ItemFailure, ...]  #: items that could not be used

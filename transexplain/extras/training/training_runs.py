@@ -1,14 +1,16 @@
 """Runs a training from plan to files, for the command line, the demo and the library."""
 
-import json
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
+
+from pydantic_core import to_json
 
 from transexplain.errors import ConfigurationError
 from transexplain.extras.training import EXPLAINERS
 from transexplain.extras.training.classifiers import PreparedFit, objective_of, prepare, save_model
-from transexplain.extras.training.fitting import History, draw_curves, fit, write_history
+from transexplain.extras.training.fitting import draw_curves, fit, write_history
+from transexplain.extras.training.optimisation import Objective
 from transexplain.extras.training.training_plans import (
     EXPLAINER_FIT,
     FIT,
@@ -36,27 +38,23 @@ def train(plan: TrainingPlan, observer: FitObserver | None = None) -> Trained:
     """
     check_output(plan.output)
     watch, prepared = observer or FitObserver(), prepare(plan)
-    trained = _unfitted(plan, prepared)
-    wanted = plan.explainer
-    if plan.fit is not None and wanted is not None and wanted.mode == "joint":
-        trained = _jointly(plan, plan.fit, prepared, watch)
+    trained = Trained(
+        model=plan.source,
+        examples=len(prepared.training),
+        validation_examples=len(prepared.validation),
+        failures=prepared.training.failures + prepared.validation.failures,
+    )
+    if plan.explainer is not None and plan.explainer.mode == "joint":
+        trained = _jointly(plan, trained, prepared, watch)
     else:
         if plan.fit is not None:
             watch.began("training the classifier")
             objective = objective_of(plan, plan.fit, prepared)
-            history = fit(
-                objective,
-                plan.fit,
-                plan.output / FIT,
-                examples=prepared.training,
-                observer=watch,
-            )
-            trained = _written(plan, prepared, history)
-        if wanted is not None:
+            trained = _fitted(objective, plan, plan.fit, trained, prepared, watch)
+        if plan.explainer is not None:
             trained = _explained(plan, trained, prepared, watch)
-    record = {"plan": asdict(plan), "trained": asdict(trained)}
-    text = json.dumps(record, indent=1, default=str)
-    (plan.output / RECORD).write_text(text + "\n", encoding="utf-8")
+    record = to_json({"plan": plan, "trained": trained}, indent=1)
+    (plan.output / RECORD).write_bytes(record + b"\n")
     return trained
 
 
@@ -85,26 +83,21 @@ def forget(output: Path) -> None:
         (output / FIT).mkdir(exist_ok=True)
 
 
-def _unfitted(plan: TrainingPlan, prepared: PreparedFit) -> Trained:
-    return Trained(
-        model=plan.source,
-        histories=(),
-        curves=(),
-        metrics={},
-        epochs=0,
-        best_epoch=None,
-        stopped_early=False,
-        examples=len(prepared.training),
-        validation_examples=len(prepared.validation),
-        failures=prepared.training.failures + prepared.validation.failures,
+def _fitted(
+    objective: Objective,
+    plan: TrainingPlan,
+    fit_plan: FitPlan,
+    trained: Trained,
+    prepared: PreparedFit,
+    watch: FitObserver,
+) -> Trained:
+    """Fit the classifier, and write it, its curves and its history."""
+    history = fit(
+        objective, fit_plan, plan.output / FIT, examples=prepared.training, observer=watch
     )
-
-
-def _written(plan: TrainingPlan, prepared: PreparedFit, history: History) -> Trained:
-    """Write the trained classifier, its curves and its history."""
     save_model(prepared.model, plan.source, plan.output / MODEL)
     return replace(
-        _unfitted(plan, prepared),
+        trained,
         model=str(plan.output / MODEL),
         histories=(write_history(history, plan.output),),
         curves=draw_curves(history, plan.output, _MEASURES),
@@ -122,7 +115,7 @@ def _explained(
     assert plan.explainer is not None
     ready = prepared.on(load_model(trained.model, device=plan.device))
     path, agreement, history = EXPLAINERS.load("separate")(
-        ready, plan.explainer, output=plan.output, observer=watch
+        ready, plan.explainer, plan.explainer_fit, output=plan.output, observer=watch
     )
     curves = draw_curves(history, plan.output, _MEASURES, "explainer-")
     return replace(
@@ -135,16 +128,14 @@ def _explained(
 
 
 def _jointly(
-    plan: TrainingPlan, wanted: FitPlan, prepared: PreparedFit, watch: FitObserver
+    plan: TrainingPlan, trained: Trained, prepared: PreparedFit, watch: FitObserver
 ) -> Trained:
     """Train classifier and explainer together."""
-    assert plan.explainer is not None
+    assert plan.explainer is not None and plan.fit is not None
     watch.began("training classifier and explainer")
-    objective = EXPLAINERS.load("joint")(
-        objective_of(plan, wanted, prepared), plan.explainer, prepared, seed=plan.seed
-    )
-    history = fit(objective, wanted, plan.output / FIT, examples=prepared.training, observer=watch)
-    trained = _written(plan, prepared, history)
+    classifier = objective_of(plan, plan.fit, prepared)
+    objective = EXPLAINERS.load("joint")(classifier, plan.explainer, prepared, seed=plan.seed)
+    trained = _fitted(objective, plan, plan.fit, trained, prepared, watch)
     ready = prepared.on(load_model(trained.model, device=plan.device))
     path, agreement = objective.write_explainer(ready, plan.output, seed=plan.seed)
     return replace(trained, explainer=path, agreement=agreement)
