@@ -4,7 +4,7 @@ import json
 import re
 from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
@@ -18,17 +18,14 @@ _UNITS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 _LATE = 1  #: exit code where no number of workers is in time
 
 DeviceOption = Annotated[
-    str | None,
+    DeviceClass | None,
     typer.Option("--device-class", help="of plans for cpu, or for gpu (any accelerator); both"),
 ]
 
 
 def fleet_group() -> typer.Typer:
     """How many shards need a worker, and how many workers finish by a time."""
-    group = typer.Typer(name="fleet", no_args_is_help=True, add_completion=False)
-    for verb in (waiting, size):
-        group.command()(verb)
-    return group
+    return opt.group_of(waiting, size)
 
 
 def waiting(
@@ -47,12 +44,12 @@ def waiting(
     """
     from transexplain.store import fleet_state
 
-    known, modalities = _class_of(device), opt.modalities_of(modality) if modality else ()
+    modalities = opt.modalities_of(modality) if modality else ()
     if sql:
-        typer.echo(fleet_state.demand_sql(known, modalities))
+        typer.echo(fleet_state.demand_sql(device, modalities))
         return
     with opt.open_store(opt.settings_with(db)) as store:
-        typer.echo(fleet_state.demand(store, known, modalities))
+        typer.echo(fleet_state.demand(store, device, modalities))
 
 
 def size(
@@ -78,7 +75,7 @@ def size(
 
     seconds = _seconds_until(by, datetime.now().astimezone())
     with opt.open_store(opt.settings_with(db)) as store:
-        left = fleet_size.work_left(store, _class_of(device))
+        left = fleet_size.work_left(store, device)
     workers = fleet_size.fleet_size(left, seconds, start=start)
     if json_:
         runs = [{**asdict(work), "shard_seconds": work.shard_seconds} for work in left]
@@ -89,12 +86,6 @@ def size(
         typer.echo(workers.workers)
     if not workers.in_time:
         raise typer.Exit(_LATE)
-
-
-def _class_of(name: str | None) -> DeviceClass | None:
-    if name is not None and name not in get_args(DeviceClass):
-        raise ConfigurationError(f"--device-class {name}: known are cpu and gpu")
-    return cast("DeviceClass | None", name)
 
 
 def _seconds_until(text: str, now: datetime) -> float:

@@ -134,10 +134,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="skip the confirmation")]
 
 def database_group() -> typer.Typer:
     """The store: its tables, partitions, old runs, backups and readers."""
-    group = typer.Typer(name="db", no_args_is_help=True, add_completion=False)
-    for verb in (upgrade, check, maintain, prune, delete_run, vacuum, backup, results, grant_read):
-        group.command()(verb)
-    return group
+    return opt.group_of(
+        *(upgrade, check, maintain, prune, delete_run, vacuum, backup, results, grant_read)
+    )
 
 
 def upgrade(*, db: opt.DatabaseUrl = None) -> None:

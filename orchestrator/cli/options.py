@@ -241,6 +241,14 @@ def modalities_of(names: list[str] | None) -> "tuple[Modality, ...]":
     return tuple(modality for modality in known if not names or modality in names)
 
 
+def group_of(*verbs: Callable[..., None]) -> typer.Typer:
+    """A verb with verbs of its own, which are called as these functions."""
+    group = typer.Typer(no_args_is_help=True, add_completion=False)
+    for verb in verbs:
+        group.command(verb.__name__.strip("_").replace("_", "-"))(verb)
+    return group
+
+
 def open_store(settings: Settings) -> "Database":
     """The store, created or upgraded where it is a private file (SQLite)."""
     from transexplain.store.revisions import open_database

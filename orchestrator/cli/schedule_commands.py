@@ -133,12 +133,7 @@ EVERY = 30.0
 
 def schedule_group() -> typer.Typer:
     """Audits that repeat on a schedule."""
-    group = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False)
-    for verb in (add, show, receivers, pause, resume, remove, run_now, tick):
-        group.command()(verb)
-    group.command("list")(list_)
-    group.command("test")(test_)
-    return group
+    return opt.group_of(add, show, receivers, pause, resume, remove, run_now, tick, list_, test_)
 
 
 def add(  # noqa: PLR0913 - what a schedule is made of

@@ -72,17 +72,6 @@ class FleetMetric:
         """Prometheus' name of it; of a histogram without `_bucket`, `_sum` and `_count`."""
         return f"{PREFIX}{self.name}{'_total' if self.kind == 'counter' else ''}"
 
-    @property
-    def series(self) -> dict[str, tuple[str, ...]]:
-        """Every name that an expression can use, with its labels."""
-        if self.kind == "histogram":
-            ends = {"_bucket": ("le",), "_sum": (), "_count": ()}
-        elif self.kind == "gaugehistogram":
-            ends = {"_bucket": ("le",), "_gsum": (), "_gcount": ()}
-        else:
-            ends = {"": ()}
-        return {f"{self.shown}{end}": (*self.labels, *more) for end, more in ends.items()}
-
 
 def _metric(kind: Kind, name: str, labels: str, about: str, life: Life = "run") -> FleetMetric:
     return FleetMetric(name=name, kind=kind, labels=tuple(labels.split()), about=about, life=life)

@@ -2,7 +2,7 @@
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
@@ -23,8 +23,6 @@ from orchestrator.monitoring.probes import (
 from transexplain.errors import ConfigurationError
 
 _METRICS_PATHS = ("/metrics", "/")
-
-
 _CONNECTIONS = 64  #: at once; the oldest makes room for one more
 
 
@@ -65,20 +63,17 @@ def monitoring_app(collector: Collector, readiness: Readiness) -> WSGIApplicatio
     registry.register(collector)
     metrics: WSGIApplication = make_wsgi_app(registry)
 
-    def alive() -> tuple[str, bytes]:
-        return "200 OK", ALIVE
-
-    def ready() -> tuple[str, bytes]:
-        return ("200 OK", READY) if readiness.ready() else ("503 Service Unavailable", NOT_READY)
-
-    probes: dict[str, Callable[[], tuple[str, bytes]]] = {ALIVE_PATH: alive, READY_PATH: ready}
-
     def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
         if path in _METRICS_PATHS:
             return metrics(environ, start_response)
-        probe = probes.get(path)
-        status, body = probe() if probe else ("404 Not Found", b"not here\n")
+        status, body = "404 Not Found", b"not here\n"
+        if path == ALIVE_PATH:
+            status, body = "200 OK", ALIVE
+        elif path == READY_PATH and readiness.ready():
+            status, body = "200 OK", READY
+        elif path == READY_PATH:
+            status, body = "503 Service Unavailable", NOT_READY
         headers = [("Content-Type", "text/plain; charset=utf-8"), ("Cache-Control", "no-store")]
         start_response(status, [*headers, ("Content-Length", str(len(body)))])
         return [body]

@@ -29,7 +29,6 @@ SERVE_URL = "TRANSEXPLAIN_SERVE_URL"
 #: control characters, marks that turn the direction of what follows, and lone surrogates
 _OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 _SENTENCES = 3  #: of the report's headline, behind the verdict
-_END = "\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +120,7 @@ def shortened(notice: Notice, longest: int, most: int) -> Notice:
 def one_line(text: str, longest: int) -> str:
     """`text` on one line, without characters that are obeyed instead of shown."""
     shown = _OBEYED.sub("\N{REPLACEMENT CHARACTER}", " ".join(text.split()))
-    return shown if len(shown) <= longest else f"{shown[: longest - 1]}{_END}"
+    return shown if len(shown) <= longest else f"{shown[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def lines_of(notice: Notice) -> str:
@@ -230,11 +229,8 @@ def _teams(notice: Notice) -> Body:
     }
     if notice.link:
         card["actions"] = [{"type": "Action.OpenUrl", "title": "Open the run", "url": notice.link}]
-    attachment = {
-        "contentType": "application/vnd.microsoft.card.adaptive",
-        "contentUrl": None,
-        "content": card,
-    }
+    kind = "application/vnd.microsoft.card.adaptive"
+    attachment = {"contentType": kind, "contentUrl": None, "content": card}
     return {"type": "message", "attachments": [attachment]}
 
 

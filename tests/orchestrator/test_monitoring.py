@@ -58,6 +58,11 @@ from workers.claim_to_commit import Workbench
 from workers.queue_names import queues_for
 
 Scraped = dict[tuple[str, ...], float]
+#: kind of a metric -> the ends of its series' names, and their labels beside the metric's
+ENDS: dict[str, dict[str, tuple[str, ...]]] = {
+    "histogram": {"_bucket": ("le",), "_sum": (), "_count": ()},
+    "gaugehistogram": {"_bucket": ("le",), "_gsum": (), "_gcount": ()},
+}
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +84,11 @@ def scrape(db: Database) -> Scraped:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(FleetCollector(db, "q"))
     text = generate_latest(registry).decode()
-    order = {name: labels for one in METRICS for name, labels in one.series.items()}
+    order = {
+        f"{metric.shown}{end}": (*metric.labels, *more)
+        for metric in METRICS
+        for end, more in ENDS.get(metric.kind, {"": ()}).items()
+    }
     found: Scraped = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
