@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.evaluating.metrics.metric_table import Better, Scored, unmeasured
-from transexplain.reports.report_section import Statement
+from transexplain.reports.report_section import RunInputs, Statement
 from transexplain.reports.sections.item_fates import UnreadableItems, damage
 from transexplain.types.scores import MetricScore
 
@@ -102,24 +102,9 @@ class ScoreTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedRun:
+class EvaluatedRun(RunInputs):
     """The evaluated model, data and methods."""
 
-    run_id: str
-    name: str
-    state: str  #: running | done | cancelled
-    created: float  #: seconds since the epoch
-    finished: float | None
-    plan_digest: str  #: sha256 of the plan
-    version: str  #: of TransExplain, when the report was made
-    model: str
-    model_digest: str  #: sha256 over weights, config and tokenizer
-    dtype: str
-    device: str
-    modality: str
-    classes: tuple[str, ...]
-    dataset: str
-    fingerprint: str  #: sha256 of the dataset's snapshot
     rows: int  #: of the dataset
     items: int | None  #: drawn from it; None: every one
     measured: int  #: items with at least one value
