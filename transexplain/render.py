@@ -49,15 +49,15 @@ def overlay(
     WrongKindError.check("overlay()", attribution, Attribution, "one attribution")
     if not isinstance(attribution.features, PatchGrid):
         raise WrongKindError("overlay() is for pictures; this attribution is of a text")
-    given = attribution.picture if image is None else image
-    if given is None:
+    picture = attribution.picture if image is None else image
+    if picture is None:
         raise ConfigurationError(
             "this attribution does not know its picture, as those of streams and of stored runs do "
             "not: give it, overlay(attribution, picture)"
         )
-    if isinstance(given, str | Path):
-        given = load_image(Path(given))
-    shown = given if size is None else heatmap.enlarged(given, size)
+    if isinstance(picture, str | Path):
+        picture = load_image(Path(picture))
+    shown = picture if size is None else heatmap.enlarged(picture, size)
     return heatmap.overlay(shown, attribution.relevance, box=attribution.features.box, **options)
 
 
@@ -134,10 +134,10 @@ def molecule(attribution: Attribution, smiles: str | None = None, **options: Any
     WrongKindError.check("molecule()", attribution, Attribution, "one attribution")
     _, relevance = nodes_of(attribution)
     known = attribution.picture
-    given = known.get("text") if smiles is None and isinstance(known, Mapping) else smiles
-    if given is None:
+    formula = known.get("text") if smiles is None and isinstance(known, Mapping) else smiles
+    if formula is None:
         raise ConfigurationError(
             "this attribution does not know its molecule: give it, molecule(attribution, smiles)"
         )
-    drawing: str = load(_MOLECULES)(str(given), relevance, **options)
+    drawing: str = load(_MOLECULES)(str(formula), relevance, **options)
     return drawing

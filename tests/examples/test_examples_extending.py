@@ -11,6 +11,7 @@ import pytest
 import torch
 from gallery import Gallery
 from jinja2 import ChoiceLoader, FileSystemLoader
+from redaction_gaps import gaps
 from tiny_audit import make_audit
 from tiny_models import bert, wordpiece
 from torch import Tensor, nn
@@ -32,7 +33,6 @@ from transexplain.models.loaded_model import LoadedModel
 from transexplain.reports import exports
 from transexplain.reports.exports import EXPORTS, export_run
 from transexplain.reports.page import environment
-from transexplain.reports.redaction import gaps
 from transexplain.reports.sections import SECTIONS
 from transexplain.store.readers import iter_items
 from transexplain.store.revisions import open_database

@@ -72,7 +72,7 @@ def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing() -> None:
 def test_the_places_of_a_text_are_drawn_with_their_means(gallery: Gallery) -> None:
     drawing = positions(view_of(gallery), "positive")
     assert drawing is not None
-    (values,) = drawing.specification["datasets"].values()
+    values = drawing.specification["data"]["values"]
     means = {one["x"]: one["y"] for one in values if one["line"] == 0 and one["y"] is not None}
     # four words a text: the middles of parts 2, 7, 12 and 17; half of the names add 0.5
     assert list(means) == pytest.approx([0.125, 0.375, 0.625, 0.875])
@@ -103,7 +103,7 @@ def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
     )
     assert "</script>" not in drawing.still and "xmlns" not in drawing.still
     assert "$schema" not in drawing.specification
-    (values,) = drawing.specification["datasets"].values()
+    values = drawing.specification["data"]["values"]
     assert [(one["x"], one["y"]) for one in values] == [(0.0, 2.0), (1.0, 3.0)]
 
 
@@ -111,11 +111,11 @@ def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
 def test_ticks_of_ten_and_more_are_written_out(kind: str) -> None:
     if kind == "lines":
         line = Series(x=(5.0, 100.0), y=(0.0, 1.0), stroke=stroke(0), name="lrp")
-        still = charts.lines([line], x_title="words listed", y_title="y")
+        drawing = charts.line_drawing([line], x_title="words listed", y_title="y", label="l")
     else:
         drawing = scatter_drawing([(0.5, -5.0), (2.5, 10.0)], titles=("logit", "sum"), label="sums")
         assert drawing is not None
-        still = drawing.still
+    still = drawing.still
     assert "e+" not in still
     assert re.search(r">(10|20)</text>", still)
 

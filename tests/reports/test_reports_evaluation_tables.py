@@ -19,7 +19,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.metric_table import Scored
 from transexplain.reports import EVALUATION_REPORTS, REPORTS, charts
-from transexplain.reports.charts import Series, lines, stroke
+from transexplain.reports.charts import Series, line_drawing, stroke
 from transexplain.reports.evaluation import EvaluationSummary, evaluation_tables, tabulate
 from transexplain.reports.evaluation.evaluation_tables import table
 from transexplain.reports.evaluation.score_statistics import (
@@ -471,7 +471,9 @@ def test_a_chart_names_nobody_and_takes_the_colours_of_its_page() -> None:
     looks = [stroke(place) for place in range(15)]
     assert len(set(looks)) == 15
     series = [Series(x=(0.0, 1.0), y=(0.1, float(n)), stroke=one) for n, one in enumerate(looks)]
-    drawn = lines(series, x_title="share of positions shown", y_title="probability")
+    drawn = line_drawing(
+        series, x_title="share of positions shown", y_title="probability", label="l"
+    ).still
     seen = Visible(drawn)
     colours = {given.get("stroke") for _, given in seen.tags} - {None, "none"}
     assert {one.colour for one in looks} <= colours

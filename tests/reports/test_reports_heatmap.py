@@ -26,7 +26,8 @@ from transexplain.reports.heatmap import (
     table,
     tile,
 )
-from transexplain.types.findings import GroupStatistic, Quantiles
+from transexplain.reports.phrasing import tone
+from transexplain.types.findings import Quantiles
 
 GREY = Image.new("RGB", (40, 30), (128, 128, 128))
 
@@ -320,35 +321,13 @@ def test_an_unknown_palette_is_refused_with_the_known_ones() -> None:
 # ---- the forest plot puts numbers where they belong ---------------------------------------------
 
 
-def row(
-    difference: float | None, interval: tuple[float, float] | None, **changes: Any
-) -> GroupStatistic:
-    values: dict[str, Any] = {
-        "group": "g",
-        "target": "t",
-        "class_name": "c",
-        "mentions": 9,
-        "documents": 9,
-        "entities": 9,
-        "mean": 0.0,
-        "entity_mean": 0.0,
-        "interval": None,
-        "difference": difference,
-        "difference_interval": interval,
-        "reference": "all other groups",
-        "positive": 0.5,
-    }
-    return GroupStatistic(**(values | changes))
-
-
 def percent(svg: str, pattern: str) -> list[float]:
     return [float(found) for found in re.findall(pattern, svg)]
 
 
 def test_dot_and_interval_stand_at_their_values() -> None:
-    one = row(0.5, (0.25, 0.75))
-    axis = axis_of([one], 0.1)
-    drawn = str(strip(one, axis))
+    axis = axis_of([(0.5, (0.25, 0.75))], 0.1)
+    drawn = str(strip(0.5, (0.25, 0.75), "open", axis))
     (dot,) = percent(drawn, r'cx="([\d.]+)%"')
     (left,) = percent(drawn, r'fp-interval" x1="([\d.]+)%"')
     (right,) = percent(drawn, r'fp-interval" x1="[\d.]+%" x2="([\d.]+)%"')
@@ -358,22 +337,21 @@ def test_dot_and_interval_stand_at_their_values() -> None:
 
 
 def test_an_interval_wider_than_the_plot_gets_an_arrow() -> None:
-    wide, narrow = row(0.1, (-90.0, 90.2)), row(-0.3, (-0.4, -0.2))
+    wide, narrow = (0.1, (-90.0, 90.2)), (-0.3, (-0.4, -0.2))
     axis = axis_of([wide, narrow], 0.1)
     assert axis.limit < 2.0  # one lost row does not squeeze the others
-    assert str(strip(wide, axis)).count("fp-arrow") == 2
-    assert "fp-arrow" not in str(strip(narrow, axis))
+    assert str(strip(*wide, "open", axis)).count("fp-arrow") == 2
+    assert "fp-arrow" not in str(strip(*narrow, "open", axis))
 
 
 def test_a_row_without_interval_shows_the_ground_alone() -> None:
-    one = row(None, None)
-    drawn = str(strip(one, axis_of([one], 0.1)))
+    drawn = str(strip(None, None, "unknown", axis_of([(None, None)], 0.1)))
     assert "fp-band" in drawn and "circle" not in drawn
 
 
 def test_flagged_rows_take_the_colour_of_their_sign() -> None:
-    down = row(-0.5, (-0.6, -0.4), verdict="difference")
-    assert "fp-flagged fp-neg" in str(strip(down, axis_of([down], 0.1)))
+    down = (-0.5, (-0.6, -0.4))
+    assert "fp-flagged fp-neg" in str(strip(*down, tone("difference"), axis_of([down], 0.1)))
 
 
 @given(
@@ -383,11 +361,11 @@ def test_flagged_rows_take_the_colour_of_their_sign() -> None:
 def test_any_numbers_give_an_axis_with_few_ticks(
     pairs: list[tuple[float, float]], practical: float
 ) -> None:
-    rows = [row(middle, (middle - half, middle + half)) for middle, half in pairs]
+    rows = [(middle, (middle - half, middle + half)) for middle, half in pairs]
     axis = axis_of(rows, practical)
     assert 3 <= len(axis.ticks()) <= 5 and 0.0 in axis.ticks()
     for place in percent(
-        str(scale(axis)) + "".join(str(strip(r, axis)) for r in rows), r'="([\d.]+)%"'
+        str(scale(axis)) + "".join(str(strip(*row, "open", axis)) for row in rows), r'="([\d.]+)%"'
     ):
         assert 0.0 <= place <= 100.0
 

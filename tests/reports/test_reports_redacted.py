@@ -2,19 +2,27 @@
 
 import json
 from dataclasses import dataclass, make_dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from gallery import Gallery
 from jsonschema import Draft202012Validator
+from redaction_gaps import gaps
 
 from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.errors import ConfigurationError
 from transexplain.reports import report_formats
-from transexplain.reports.redaction import RedactionRules, Redactor, empty, gaps, keep, kept
+from transexplain.reports.redaction import (
+    RedactionRules,
+    Redactor,
+    empty,
+    is_large,
+    keep,
+    kept,
+    usual,
+)
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.group_answers import _large
 from transexplain.reports.sections.item_fates import Confusion, FailureExample, FailureKind
 from transexplain.reports.summary import redacted, rules
 
@@ -91,7 +99,7 @@ def test_small_cells_say_so(summary: Summary) -> None:
 
 def test_rates_are_small_from_either_side() -> None:
     rates = [ItemRate(count=n, total=30, interval=(0.0, 1.0)) for n in (0, 1, 10, 20, 21, 30)]
-    assert [_large(rate, 10) for rate in rates] == [
+    assert [is_large(rate.count, rate.total, 10) for rate in rates] == [
         *(True, False, True),
         *(True, False, True),
     ]
@@ -123,36 +131,49 @@ class Inner:
 class Outer:
     items: int
     inner: tuple[Inner, ...]
+    kind: Literal["a", "b"] = "a"
+    interval: tuple[float, float] | None = None
+    words: tuple[str, ...] = ()
+    points: tuple[float, ...] = ()
 
 
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
         ({}, "Outer has no redaction rules"),
-        ({Outer: RedactionRules(fields=kept("items"))}, "Outer.inner has no redaction rule"),
         (
-            {Outer: RedactionRules(fields=kept("items inner"))},
+            {Outer: RedactionRules(fields={**kept("words"), "inner": empty(())})},
+            "Outer.points has no redaction rule",
+        ),
+        (
+            {Outer: RedactionRules(fields={**kept("points"), "inner": empty(())})},
+            "Outer.words has no redaction rule",
+        ),
+        (
+            {Outer: RedactionRules(fields=kept("words points inner"))},
             "Outer.inner holds records that are kept without their rules",
         ),
+        ({Outer: RedactionRules(fields=kept("words points"))}, "Inner has no redaction rules"),
         (
-            {
-                Outer: RedactionRules(
-                    fields={"items": keep, "inner": lambda value, _one, _redactor: value}
-                )
-            },
-            "Inner has no redaction rules",
-        ),
-        (
-            {Outer: RedactionRules(fields={"items": keep, "inner": empty(()), "gone": keep})},
+            {Outer: RedactionRules(fields={**kept("words points gone"), "inner": empty(())})},
             "Outer has no field gone",
         ),
-        ({Outer: RedactionRules(fields={"items": keep, "inner": empty(())})}, None),
+        ({Outer: RedactionRules(fields={**kept("words points"), "inner": empty(())})}, None),
     ],
 )
 def test_what_has_no_rule_is_named(
     given: dict[type, RedactionRules], complaint: str | None
 ) -> None:
     assert list(gaps(Outer, given)) == ([] if complaint is None else [complaint])
+
+
+def test_numbers_choices_and_pairs_are_published_by_themselves() -> None:
+    assert {name for name, rule in usual(Outer).items() if rule is keep} == {
+        "items",
+        "kind",
+        "interval",
+    }
+    assert set(usual(Outer)) == {"items", "kind", "interval", "inner"}
 
 
 def test_a_field_without_a_rule_is_never_published() -> None:

@@ -149,6 +149,13 @@ def test_what_was_tested_is_not_listed(gallery: Gallery) -> None:
     }
 
 
+def test_names_part_neither_paragraphs_nor_cells(gallery: Gallery) -> None:
+    summary = gallery.summary("biased")
+    groups = replace(groups_in(summary), never_mentioned=("a \u00a6 b\n\nc & <d>",))
+    whys = [row.why for row in untested(replace(summary, groups=groups))]
+    assert "Never mentioned: a \u00a6 b\n\nc & <d>." in whys
+
+
 def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
     found = {
         one.what: one for one in biased(db, task="imported", checked=ControlResults()).untested

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from gallery import Gallery
+from redaction_gaps import gaps
 from report_samples import (
     ANNS,
     CLASSES,
@@ -24,7 +25,6 @@ from report_samples import (
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
 from transexplain.reports import REPORTS
-from transexplain.reports.redaction import gaps
 from transexplain.reports.report_formats import render_html, render_json
 from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.sections import SECTIONS

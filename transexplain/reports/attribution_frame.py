@@ -38,53 +38,52 @@ def to_frame(
 
     if by not in get_args(By):
         raise ConfigurationError(f"by cannot be {by!r}; it is {' or '.join(get_args(By))}")
-    given: Any = [attributions] if isinstance(attributions, Attribution) else attributions
-    dimensions = getattr(given, "shape", (None,))
-    if isinstance(given, str) or not isinstance(given, Iterable) or not dimensions:
-        raise WrongKindError(_no_attribution(given))
-    return pandas.DataFrame([row for one in given for row in _rows(one, by)])
+    rows: Any = [attributions] if isinstance(attributions, Attribution) else attributions
+    dimensions = getattr(rows, "shape", (None,))
+    if isinstance(rows, str) or not isinstance(rows, Iterable) or not dimensions:
+        raise WrongKindError(_no_attribution(rows))
+    return pandas.DataFrame([row for record in rows for row in _rows(record, by)])
 
 
-def _rows(one: Any, by: By) -> Iterator[Row]:
-    if isinstance(one, ItemFailure):
-        yield {"item_id": one.item_id, "error": f"{one.kind}: {one.message}"}
+def _rows(record: Any, by: By) -> Iterator[Row]:
+    if isinstance(record, ItemFailure):
+        yield {"item_id": record.item_id, "error": f"{record.kind}: {record.message}"}
         return
-    if not isinstance(one, Attribution):
-        raise WrongKindError(_no_attribution(one))
-    names = ("item_id", "method", "target", "rank", "class_name")
-    key: Row = {name: getattr(one, name) for name in names}
+    if not isinstance(record, Attribution):
+        raise WrongKindError(_no_attribution(record))
+    key = _columns(record, "item_id", "method", "target", "rank", "class_name")
     if by == "items":
-        yield key | _whole(one)
-    elif isinstance(one.features, PatchGrid):
-        for row, values in enumerate(one.relevance.tolist()):
+        yield key | _whole(record)
+    elif isinstance(record.features, PatchGrid):
+        for row, values in enumerate(record.relevance.tolist()):
             for col, value in enumerate(values):
                 yield {**key, "row": row, "col": col, "relevance": value}
     else:
-        for position, word in enumerate(one.words()):
+        for position, word in enumerate(record.words()):
             place: Row = {"position": position, "word": word.text}
-            yield (
-                key | place | {name: getattr(word, name) for name in ("start", "end", "relevance")}
-            )
+            yield key | place | _columns(word, "start", "end", "relevance")
 
 
-def _whole(one: Attribution) -> Row:
-    found: Row = {
-        "logit": one.logit,
-        "probability": one.probabilities.get(one.class_name),
-        "unit": one.unit,
-        "at": one.at,
-        "positions": one.relevance.size,
-        "text": one.text,
-        "second_at": one.second_at,
+def _columns(record: Any, *names: str) -> Row:
+    return {name: getattr(record, name) for name in names}
+
+
+def _whole(record: Attribution) -> Row:
+    row: Row = {
+        "logit": record.logit,
+        "probability": record.probabilities.get(record.class_name),
+        "unit": record.unit,
+        "at": record.at,
+        "positions": record.relevance.size,
+        "text": record.text,
+        "second_at": record.second_at,
     }
-    if one.ledger is not None:
-        found |= {
-            name: getattr(one.ledger, name)
-            for name in ("inputs", "special", "embeddings", "biases", "rules", "total", "gap")
-        }
-    return found
+    if record.ledger is not None:
+        entries = ("inputs", "special", "embeddings", "biases", "rules", "total", "gap")
+        row |= _columns(record.ledger, *entries)
+    return row
 
 
-def _no_attribution(given: Any) -> str:
-    kind = type(given).__name__
-    return f"to_frame takes attributions, as explain gives them, not {given!r:.80} ({kind})"
+def _no_attribution(value: Any) -> str:
+    kind = type(value).__name__
+    return f"to_frame takes attributions, as explain gives them, not {value!r:.80} ({kind})"

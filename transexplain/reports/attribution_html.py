@@ -75,17 +75,17 @@ def drawn_picture(
     Raises ConfigurationError for an `image` that is no picture, ItemError for a file that is none.
     """
     assert isinstance(attribution.features, PatchGrid)
-    given = attribution.picture if image is None else image
-    if isinstance(given, str | Path):
+    picture = attribution.picture if image is None else image
+    if isinstance(picture, str | Path):
         try:
-            given = load_image(Path(given))
+            picture = load_image(Path(picture))
         except ItemError:  # moved since it was explained
             if image is not None:
                 raise
             return None
-    if given is None:
+    if picture is None:
         return None
-    shown, box = enlarged(given), attribution.features.box
+    shown, box = enlarged(picture), attribution.features.box
     return overlay(shown, attribution.relevance, box=box, alpha=alpha, scale=scale, palette=palette)
 
 
@@ -110,7 +110,7 @@ def unit_of(attribution: Attribution) -> str:
 def legend(*relevance: NDArray[Any], name: str = "it", palette: str = "diverging") -> Iterator[str]:
     """What the colours of these arrays mean: for or against a class."""
     shown, marks = escape(name), [_swatch(end, palette) for end in (-1.0, 1.0)]
-    if min(one.min(initial=0.0) for one in relevance) < 0.0:
+    if min(values.min(initial=0.0) for values in relevance) < 0.0:
         yield f"{marks[0]} speaks against {shown} {marks[1]} speaks for {shown}; "
     else:
         yield f"{marks[1]} relevance; "

@@ -1,14 +1,14 @@
-"""Charts: inline SVG for print, and the specification that Vega draws in a browser."""
+"""Charts: Vega-Lite that a browser draws, and the same as inline SVG for print."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Literal
 
 from markupsafe import Markup
 
@@ -17,9 +17,8 @@ from transexplain.files.paths import write_whole
 from transexplain.reports.page import Script, runnable, script
 from transexplain.reports.phrasing import encodable
 
-if TYPE_CHECKING:
-    import altair as alt
-
+#: a part of a specification of Vega-Lite; names of the data in it are data, never markup
+Spec = Mapping[str, Any]
 
 #: of the drawing; it is shown at this size or a little smaller, so that text stays readable
 _WIDTH, _HEIGHT = 440, 290
@@ -30,29 +29,38 @@ _COLOURS = 7
 #: after the last colour they come again, dashed otherwise
 _DASHES = ((1, 0), (7, 3), (8, 3, 2, 3))
 
-#: a plain wheel scrolls the page; the rest belongs to the browser's own gestures
-_WHEEL = "wheel![event.ctrlKey || event.metaKey]"
+#: the gestures of a chart, a parameter of one of its layers: Ctrl and the wheel (a plain wheel
+#: scrolls the page, the rest belongs to the browser's own gestures), dragging, a double click
+ZOOM: Spec = {
+    "name": "zoom",
+    "select": {"type": "interval", "zoom": "wheel![event.ctrlKey || event.metaKey]"},
+    "bind": "scales",
+}
 _REACH = 220  #: area around a point, in pixels, that answers to the pointer
+_LOOK: Spec = {
+    "width": _WIDTH,
+    "height": _HEIGHT,
+    "background": "transparent",
+    "autosize": {"type": "fit", "contains": "padding"},
+    "config": {
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": None},
+        "aria": False,
+        "axis": {
+            "labelColor": "var(--soft)",
+            "titleColor": "var(--soft)",
+            "gridColor": "var(--hair)",
+            "domainColor": "var(--line)",
+            "tickColor": "var(--line)",
+            "labelFontSize": 12,
+            "titleFontSize": 12,
+            "titleFontWeight": "normal",
+            "titlePadding": 8,
+        },
+    },
+}
 
 SeriesKind = Literal["method", "random", "oracle"]
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def unchecked(draw: Callable[P, R]) -> Callable[P, R]:
-    """`draw` without Altair's check of each part against its schema, which takes half the time.
-
-    The charts are always the same; a test checks every one of them against the schema.
-    """
-
-    @wraps(draw)
-    def without_checks(*args: P.args, **names: P.kwargs) -> R:
-        from altair.utils.schemapi import debug_mode
-
-        with debug_mode(False):
-            return draw(*args, **names)
-
-    return without_checks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,119 +91,6 @@ def stroke(place: int, kind: SeriesKind = "method") -> Stroke:
     return Stroke(colour=f"var(--line-{place % _COLOURS})", dash=dash)
 
 
-@unchecked
-def lines(series: Sequence[Series], *, x_title: str, y_title: str) -> str:
-    """A chart of `series` as an SVG element; an axis of shares is written in per cent."""
-    return drawn(_lines(series, x_title, y_title))
-
-
-def drawn(chart: "alt.LayerChart") -> str:
-    """A chart as an SVG element for the inside of a page."""
-    import vl_convert
-
-    svg: str = vl_convert.vegalite_to_svg(
-        _styled(chart).to_json(validate=False), allowed_base_urls=[]
-    )
-
-    def lean(tag: re.Match[str]) -> str:
-        """Without namespaces, which HTML knows, roles of parts and thousandths of a pixel."""
-        bare = re.sub(r' (xmlns(:xlink)?|role|aria-[a-z]+)="[^"]*"', "", tag[0])
-        return re.sub(r"(\.\d\d)\d+", r"\1", bare)
-
-    return re.sub(r"<[^>]*>", lean, svg)
-
-
-def specification(chart: "alt.LayerChart") -> dict[str, Any]:
-    """A chart as a Vega-Lite specification without an address in it."""
-    document: dict[str, Any] = _styled(chart).to_dict(validate=False)
-    return {key: value for key, value in document.items() if key != "$schema"}
-
-
-def zoom() -> "alt.Parameter":
-    """The gestures of an interactive chart: Ctrl and the wheel, dragging, a double click."""
-    import altair as alt
-
-    return alt.selection_interval(bind="scales", zoom=_WHEEL)
-
-
-def sized(chart: "alt.LayerChart") -> "alt.LayerChart":
-    """A chart at the size at which its type stays readable."""
-    layers: alt.LayerChart = chart.properties(width=_WIDTH, height=_HEIGHT)
-    return layers
-
-
-def _lines(
-    series: Sequence[Series], x_title: str, y_title: str, *, interactive: bool = False
-) -> "alt.LayerChart":
-    import altair as alt
-
-    numbers = list(range(len(series)))
-    values = [
-        {"x": x, "y": y, "line": number} | ({"name": encodable(line.name)} if interactive else {})
-        for number, line in enumerate(series)
-        for x, y in zip(line.x, line.y, strict=True)
-    ]
-    base = alt.Chart({"values": values}).encode(
-        x=alt.X(
-            "x:Q",
-            title=x_title,
-            axis=alt.Axis(format=_format(x_title), tickCount=6),
-            scale=alt.Scale(padding=6) if interactive else alt.Undefined,  # room for clipped dots
-        ),
-        y=alt.Y(
-            "y:Q",
-            title=y_title,
-            axis=alt.Axis(tickCount=6),
-            scale=alt.Scale(zero=False, nice=False, padding=4),  # an accuracy ends at 1
-        ),
-        color=alt.Color(
-            "line:N",
-            legend=None,
-            scale=alt.Scale(domain=numbers, range=[line.stroke.colour for line in series]),
-        ),
-    )
-    dashes = alt.Scale(domain=numbers, range=[list(line.stroke.dash) for line in series])
-    dashed = alt.StrokeDash("line:N", legend=None, scale=dashes)
-    strokes = base.mark_line(strokeWidth=2, aria=False, clip=interactive).encode(strokeDash=dashed)
-    points = base.mark_point(filled=True, size=16, opacity=1, aria=False, clip=interactive)
-    if not interactive:
-        return sized(strokes + points)
-    apart = alt.condition("chosen < 0 || datum.line == chosen", alt.value(1), alt.value(0.15))
-    reach = base.mark_point(filled=True, size=_REACH, opacity=0, aria=False, clip=True).encode(
-        tooltip=[
-            alt.Tooltip("name:N", title="line"),
-            alt.Tooltip("x:Q", title=x_title, format=_format(x_title).replace("%", ".1~%")),
-            alt.Tooltip("y:Q", title=y_title, format=".4~g"),
-        ]
-    )
-    return sized(strokes.encode(opacity=apart) + points.encode(opacity=apart) + reach)
-
-
-def _format(title: str) -> str:
-    return "%" if title.startswith("share") else NUMBER
-
-
-def _styled(chart: "alt.LayerChart") -> "alt.LayerChart":
-    axis: dict[str, Any] = {
-        "labelColor": "var(--soft)",
-        "titleColor": "var(--soft)",
-        "gridColor": "var(--hair)",
-        "domainColor": "var(--line)",
-        "tickColor": "var(--line)",
-        "labelFontSize": 12,
-        "titleFontSize": 12,
-        "titleFontWeight": "normal",
-        "titlePadding": 8,
-    }
-    chart = chart.properties(
-        background="transparent", autosize={"type": "fit", "contains": "padding"}
-    )
-    styled: alt.LayerChart = chart.configure(
-        font="system-ui, sans-serif", axis=axis, view={"stroke": None}, aria=False
-    )
-    return styled
-
-
 #: what would end a script element, begin a comment in it or break a line of JavaScript
 _ESCAPES = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}
 
@@ -206,7 +101,7 @@ class Drawing:
 
     label: str  #: what it shows, in a sentence, for a reader who cannot see it
     still: str  #: an SVG element
-    specification: dict[str, Any]  #: of Vega-Lite; names in it are data, never markup
+    specification: Spec
 
     def __html__(self) -> str:
         """The element that `charts.js` looks for."""
@@ -216,27 +111,129 @@ class Drawing:
         ).format(self.label, Markup(self.still), script_data(self.specification))
 
 
-@unchecked
+def script_data(content: Spec) -> Markup:
+    """JSON as the text of a script element of the type `application/json`."""
+    text = json.dumps(content, separators=(",", ":"))
+    return Markup(text.translate(_ESCAPES))
+
+
+def drawing(label: str, *layers: Spec, unseen: Sequence[Spec] = (), **rest: Any) -> Drawing:
+    """A chart of `layers`, each a mark and its encoding, and of `unseen` ones for the pointer."""
+    still = _svg({**_LOOK, **rest, "layer": [*map(_layer, layers)]})
+    # a picture needs no clipping, whose ids would be the same in every chart of a page
+    live = [_layer(part, clip=True) for part in (*layers, *unseen)]
+    return Drawing(label=label, still=still, specification={**_LOOK, **rest, "layer": live})
+
+
+def _layer(part: Spec, *, clip: bool = False) -> Spec:
+    return {**part, "mark": {**part["mark"], "aria": False, "clip": clip}}
+
+
+def _svg(chart: Spec) -> str:
+    import vl_convert
+
+    svg: str = vl_convert.vegalite_to_svg(dict(chart), allowed_base_urls=[])
+
+    def lean(tag: re.Match[str]) -> str:
+        """Without namespaces, which HTML knows, roles of parts and thousandths of a pixel."""
+        bare = re.sub(r' (xmlns(:xlink)?|role|aria-[a-z]+)="[^"]*"', "", tag[0])
+        return re.sub(r"(\.\d\d)\d+", r"\1", bare)
+
+    return re.sub(r"<[^>]*>", lean, svg)
+
+
+def axis(field: str, title: str, number: str | None = None, **scale: Any) -> Spec:
+    """The encoding of a place by a number; `number` is the format of its ticks."""
+    ticks = {"tickCount": 6} | ({"format": number} if number else {})
+    return {**_of(field, "quantitative", title), "axis": ticks, "scale": scale}
+
+
+def tips(*numbers: tuple[str, str, str], **names: str) -> list[Spec]:
+    """What a reader sees at a mark: fields of names, then of numbers with title and format."""
+    return [
+        *(_of(field, "nominal", title) for field, title in names.items()),
+        *({**_of(field, "quantitative", title), "format": how} for field, title, how in numbers),
+    ]
+
+
+def _of(field: str, kind: str, title: str) -> Spec:
+    return {"field": field, "type": kind, "title": title}
+
+
+def choices(field: str, values: Sequence[Any], looks: Sequence[Any]) -> Spec:
+    """The encoding of a look by a value, without a legend."""
+    scale = {"domain": [*values], "range": [*looks]}
+    return {"field": field, "type": "nominal", "legend": None, "scale": scale}
+
+
 def line_drawing(series: Sequence[Series], *, x_title: str, y_title: str, label: str) -> Drawing:
     """A line chart of `series`; an axis of shares is written in per cent.
 
     The parameter `chosen` of its specification is the number of the line that stands out; -1: all
     alike.
     """
-    import altair as alt
-
-    chart = _lines(series, x_title, y_title, interactive=True)
-    return Drawing(
-        label=label,
-        still=lines(series, x_title=x_title, y_title=y_title),
-        specification=specification(chart.add_params(alt.param(name="chosen", value=-1), zoom())),
+    values = [
+        {"x": x, "y": y, "line": number, "name": encodable(line.name)}
+        for number, line in enumerate(series)
+        for x, y in zip(line.x, line.y, strict=True)
+    ]
+    form, numbers = "%" if x_title.startswith("share") else NUMBER, range(len(series))
+    places = {
+        "x": axis("x", x_title, form, padding=6),  # room for clipped dots
+        "y": axis("y", y_title, zero=False, nice=False, padding=4),  # an accuracy ends at 1
+        "color": choices("line", numbers, [line.stroke.colour for line in series]),
+    }
+    apart = {"condition": {"test": "chosen < 0 || datum.line == chosen", "value": 1}, "value": 0.15}
+    dashes = choices("line", numbers, [line.stroke.dash for line in series])
+    shown = tips(("x", x_title, form.replace("%", ".1~%")), ("y", y_title, ".4~g"), name="line")
+    return drawing(
+        label,
+        {
+            "mark": {"type": "line", "strokeWidth": 2},
+            "encoding": {**places, "strokeDash": dashes, "opacity": apart},
+            "params": [ZOOM],
+        },
+        {
+            "mark": {"type": "point", "filled": True, "size": 16, "opacity": 1},
+            "encoding": {**places, "opacity": apart},
+        },
+        unseen=[
+            {
+                "mark": {"type": "point", "filled": True, "size": _REACH, "opacity": 0},
+                "encoding": {**places, "tooltip": shown},
+            }
+        ],
+        data={"values": values},
+        params=[{"name": "chosen", "value": -1}],
     )
 
 
-def script_data(content: dict[str, Any]) -> Markup:
-    """JSON as the text of a script element of the type `application/json`."""
-    text = json.dumps(content, separators=(",", ":"))
-    return Markup(text.translate(_ESCAPES))
+def scatter_drawing(
+    points: Sequence[tuple[float, float]], *, titles: tuple[str, str], label: str
+) -> Drawing | None:
+    """A point for each pair (x, y); None where there are fewer than two. `titles` are of axes."""
+    if len(points) < 2:
+        return None
+    places = {
+        name: axis(name, title, NUMBER, zero=False, padding=8)
+        for name, title in zip("xy", titles, strict=True)
+    }
+    ends = [min(x for x, _ in points), max(x for x, _ in points)]
+    shown = tips(("x", titles[0], "+.4~g"), ("y", titles[1], "+.4~g"))
+    return drawing(
+        label,
+        {
+            "data": {"values": [{"x": end, "y": end} for end in ends]},
+            "mark": {"type": "line", "strokeDash": [4, 4], "strokeWidth": 1.2},
+            "encoding": {**places, "color": {"value": "var(--faint)"}},
+        },
+        {
+            "data": {"values": [{"x": x, "y": y} for x, y in points]},
+            "mark": {"type": "point", "filled": True, "size": 22, "opacity": 0.55},
+            "encoding": {**places, "color": {"value": "var(--line-0)"}, "tooltip": shown},
+            "params": [ZOOM],
+        },
+    )
 
 
 @cache
@@ -257,44 +254,3 @@ def scripts() -> tuple[Script, ...]:
     with suppress(OSError):  # a folder that cannot be written costs that second again
         write_whole(path, f"// {sha256(bundle.encode()).hexdigest()}\n{bundle}".encode())
     return runnable(bundle, "Vega"), script("charts.js")
-
-
-Points = Sequence[tuple[float, float]]
-
-
-@unchecked
-def scatter_drawing(points: Points, *, titles: tuple[str, str], label: str) -> Drawing | None:
-    """A point for each pair (x, y); None where there are fewer than two. `titles` are of axes."""
-    if len(points) < 2:
-        return None
-    still, live = (_scatter(points, titles, interactive=way) for way in (False, True))
-    return Drawing(label=label, still=drawn(still), specification=specification(live))
-
-
-def _scatter(points: Points, titles: tuple[str, str], *, interactive: bool) -> "alt.LayerChart":
-    import altair as alt
-
-    dots = _on_axes(points, titles).mark_point(
-        filled=True, size=22, opacity=0.55, aria=False, clip=interactive
-    )
-    dots = dots.encode(color=alt.value("var(--line-0)"))
-    if interactive:
-        named = (("x:Q", titles[0]), ("y:Q", titles[1]))
-        tips = [alt.Tooltip(field, title=title, format="+.4~g") for field, title in named]
-        dots = dots.encode(tooltip=tips).add_params(zoom())
-    ends = [min(x for x, _ in points), max(x for x, _ in points)]
-    equal = _on_axes([(end, end) for end in ends], titles).mark_line(
-        strokeDash=[4, 4], strokeWidth=1.2, aria=False, clip=interactive
-    )
-    layers = alt.layer(equal.encode(color=alt.value("var(--faint)")), dots)
-    return sized(cast("alt.LayerChart", layers))
-
-
-def _on_axes(points: Points, titles: tuple[str, str]) -> "alt.Chart":
-    import altair as alt
-
-    axis, scale = alt.Axis(format=NUMBER, tickCount=6), alt.Scale(zero=False, padding=8)
-    return alt.Chart({"values": [{"x": a, "y": b} for a, b in points]}).encode(
-        x=alt.X("x:Q", title=titles[0], axis=axis, scale=scale),
-        y=alt.Y("y:Q", title=titles[1], axis=axis, scale=scale),
-    )

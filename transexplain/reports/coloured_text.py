@@ -226,8 +226,8 @@ def marked_html(
     stop = len(text) if unread_from is None else min(max(unread_from, 0), len(text))
     shared = f' style="--k:{full / scale:.3g}"' if scale and full else ""
     parts = [f'<span class="tx" dir="auto"{shared}>']
-    begins = {one.start: one for one in mentions if one.start < stop}
-    ends = {min(one.end, stop) for one in begins.values()}
+    begins = {mention.start: mention for mention in mentions if mention.start < stop}
+    ends = {min(mention.end, stop) for mention in begins.values()}
     for start, end, value in _cut(pieces(stop, spans), sorted({*begins, *ends})):
         if start in begins:
             mention = begins[start]

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from transexplain.reports.phrasing import number, tone
-from transexplain.types.findings import GroupStatistic, Quantiles
+from transexplain.reports.phrasing import number
+from transexplain.types.findings import Quantiles
+
+Interval = tuple[float, float]
 
 _STRIP_HEIGHT = 36
 _STEPS = (1.0, 2.0, 5.0, 10.0)
@@ -35,12 +37,11 @@ class ForestAxis:
         return [step * self.step for step in range(-count, count + 1)]
 
 
-def axis_of(rows: Sequence[GroupStatistic], practical: float) -> ForestAxis:
-    """An axis on which the differences are distinguishable; wider intervals get an arrow."""
-    differences = [abs(row.difference) for row in rows if row.difference is not None]
-    ends = [abs(end) for row in rows for end in row.difference_interval or ()]
-    reach = max([practical, *differences])
-    limit = max(1.5 * practical, min(max(ends, default=0.0), 2.5 * reach), 1e-9)
+def axis_of(rows: Sequence[tuple[float | None, Interval | None]], practical: float) -> ForestAxis:
+    """An axis on which differences are distinguishable; wider intervals get an arrow."""
+    reach = max([practical, *(abs(number) for number, _ in rows if number is not None)])
+    widest = max((abs(end) for _, ends in rows for end in ends or ()), default=0.0)
+    limit = max(1.5 * practical, min(widest, 2.5 * reach), 1e-9)
     return ForestAxis(limit=limit, step=_step(limit), practical=practical)
 
 
@@ -50,13 +51,13 @@ def axis_around(ends: Iterable[float]) -> ForestAxis:
     return ForestAxis(limit=limit, step=_step(limit), practical=0.0)
 
 
-def strip(row: GroupStatistic, axis: ForestAxis) -> Markup:
-    """The difference of one row and its interval."""
-    low, high = row.difference_interval or (None, None)
-    if low is None or high is None or row.difference is None:
+def strip(difference: float | None, ends: Interval | None, shown: str, axis: ForestAxis) -> Markup:
+    """A difference and its interval, in the style of its verdict (see `phrasing.tone`)."""
+    if difference is None or ends is None:
         return _svg(_ground(axis), "no interval")
-    label = f"difference {number(row.difference)}, interval {number(low)} to {number(high)}"
-    return _dot(row.difference, low, high, axis, label, tone(row))
+    low, high = ends
+    label = f"difference {number(difference)}, interval {number(low)} to {number(high)}"
+    return _dot(difference, low, high, axis, label, shown)
 
 
 def scale(axis: ForestAxis) -> Markup:

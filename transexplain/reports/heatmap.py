@@ -3,6 +3,7 @@
 import base64
 import io
 from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -13,26 +14,13 @@ from transexplain.errors import ConfigurationError
 
 RGB = tuple[int, int, int]
 
-#: hue angles in CIELAB, degrees: (negative, positive)
-_HUES = {
-    "diverging": (272.0, 36.0),
-    "blue-red": (272.0, 36.0),  # the same, by its colours
-    "green-red": (36.0, 145.0),  # green is positive
-}
-PALETTES = tuple(_HUES)
+#: name -> row of `palettes.png`, where each colour of a palette is a pixel. They were computed in
+#: CIELAB: lightness falls evenly from 97 at 0 to 45 at both ends and chroma rises to 62, or as far
+#: as a screen shows it, at the hues 272 (blue) and 36 (red), or 36 and 145 (green)
+_ROWS = {"diverging": 0, "blue-red": 0, "green-red": 1}
+PALETTES = tuple(_ROWS)
 
 _HALF = 128  # steps from zero to one end
-_LIGHTEST, _DARKEST = 97.0, 45.0
-_CHROMA = 62.0
-
-_D65 = np.array([0.950456, 1.0, 1.088754])
-_RGB_OF_XYZ = np.array(
-    [
-        [3.240479, -1.537150, -0.498535],
-        [-0.969256, 1.875991, 0.041556],
-        [0.055648, -0.204043, 1.057311],
-    ]
-)
 
 
 @cache
@@ -41,12 +29,10 @@ def table(palette: str = "diverging") -> NDArray[np.uint8]:
 
     Raises ConfigurationError for a palette that does not exist.
     """
-    if palette not in _HUES:
+    if palette not in _ROWS:
         raise ConfigurationError(f"unknown palette {palette!r}; known: {', '.join(PALETTES)}")
-    negative, positive = _HUES[palette]
-    left = _arm(negative)[:0:-1]
-    colours = np.concatenate([left, _arm(positive)])
-    colours.setflags(write=False)
+    picture = files("transexplain.reports").joinpath("templates", "palettes.png").read_bytes()
+    colours: NDArray[np.uint8] = np.asarray(Image.open(io.BytesIO(picture)))[_ROWS[palette]]
     return colours
 
 
@@ -55,39 +41,6 @@ def colour(value: float, palette: str = "diverging") -> RGB:
     place = round((min(1.0, max(-1.0, value)) + 1.0) * _HALF)
     red, green, blue = table(palette)[place].tolist()
     return red, green, blue
-
-
-def _arm(hue: float) -> NDArray[np.uint8]:
-    """From white to the strongest colour of one hue: (129, 3) RGB."""
-    strength = np.linspace(0.0, 1.0, _HALF + 1)
-    lightness = _LIGHTEST + (_DARKEST - _LIGHTEST) * strength
-    # chroma runs ahead of lightness: weak values already show their hue
-    chroma = np.minimum(_CHROMA * strength**0.8, _gamut_limit(lightness, hue))
-    return np.rint(_rgb(lightness, chroma, hue) * 255).astype(np.uint8)
-
-
-def _gamut_limit(lightness: NDArray[np.float64], hue: float) -> NDArray[np.float64]:
-    """The largest chroma that a screen shows at each lightness, to 1 unit."""
-    limit = np.zeros_like(lightness)
-    for chroma in range(int(_CHROMA) + 1):
-        rgb = _rgb(lightness, np.full_like(lightness, chroma), hue, clip=False)
-        inside = ((rgb > 0.0) & (rgb < 1.0)).all(axis=-1)
-        limit = np.where(inside & (limit >= chroma - 1), float(chroma), limit)
-    return limit
-
-
-def _rgb(
-    lightness: NDArray[np.float64], chroma: NDArray[np.float64], hue: float, *, clip: bool = True
-) -> NDArray[np.float64]:
-    angle = np.deg2rad(hue)
-    lab = np.stack([lightness, chroma * np.cos(angle), chroma * np.sin(angle)], axis=-1)
-    grey = (lab[..., 0] + 16.0) / 116.0
-    roots = np.stack([grey + lab[..., 1] / 500.0, grey, grey - lab[..., 2] / 200.0], axis=-1)
-    xyz = _D65 * np.where(roots > 6 / 29, roots**3, 3 * (6 / 29) ** 2 * (roots - 4 / 29))
-    linear = xyz @ _RGB_OF_XYZ.T
-    bright = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
-    rgb: NDArray[np.float64] = np.where(linear > 0.0031308, bright, 12.92 * linear)
-    return np.clip(rgb, 0.0, 1.0) if clip else rgb
 
 
 Picture = Image.Image | NDArray[Any]

@@ -5,6 +5,7 @@ filters.
 import base64
 import hashlib
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -110,6 +111,32 @@ def page(template: str, **names: Any) -> str:
     hold becomes U+FFFD.
     """
     return storable(environment().get_template(template).render({**VOCABULARY, **names}))
+
+
+def paragraphs(template: str, **names: Any) -> tuple[str, ...]:
+    """The paragraphs of a text template, each on one line; nothing is escaped."""
+    return tuple(cells[0] for cells in text_rows(template, **names))
+
+
+def text_rows(template: str, **names: Any) -> Iterator[tuple[str, ...]]:
+    """The paragraphs of a text template, each as the cells that broken bars part."""
+    text = _texts().get_template(template).render({**VOCABULARY, "nbsp": "\u00a0", **names})
+    for block in re.split(r"\n{2,}", text.strip("\n")):
+        cells = re.split(" ?\u00a6 ?", block.replace("\n", " "))
+        yield tuple(cell.translate(_SHOWN) for cell in cells)
+
+
+#: what parts paragraphs and cells, and what stands for it in values until they are parted
+_HIDDEN = str.maketrans("\n\u00a6", "\x1e\x1f")
+_SHOWN = str.maketrans("\x1e\x1f", "\n\u00a6")
+
+
+@cache
+def _texts() -> Environment:
+    def hidden(value: Any) -> Any:
+        return value.translate(_HIDDEN) if isinstance(value, str) else value
+
+    return environment().overlay(autoescape=False, finalize=hidden)
 
 
 def breakable(name: str) -> Markup:

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from transexplain.analysis.groups.measures import Measure, MeasureName
-from transexplain.types.findings import GroupStatistic, Verdict
+from transexplain.types.findings import Verdict
 from transexplain.types.scores import Approximation
 
 _MINUS = "\N{MINUS SIGN}"
@@ -25,9 +25,9 @@ _TONES: dict[Verdict, str] = {
 }
 
 
-def tone(row: GroupStatistic) -> str:
-    """The style of a row's verdict: `flagged`, `clear`, `open` or `unknown`."""
-    return _TONES[row.verdict]
+def tone(verdict: Verdict) -> str:
+    """The style of a verdict: `flagged`, `clear`, `open` or `unknown`."""
+    return _TONES[verdict]
 
 
 def things(modality: str, count: int) -> str:

@@ -1,8 +1,10 @@
-"""Redacts reports: every field of every record has a rule, and a field without one is an error."""
+"""Redacts reports: a text or a collection of any record without a rule is an error."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar, get_args, get_type_hints
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from transexplain.errors import ConfigurationError
 
@@ -35,7 +37,7 @@ def check_fewest(fewest: int) -> None:
 class RedactionRules:
     """The published fields of one type of record."""
 
-    #: field -> what takes its place, from the value, the record and the redactor
+    #: field -> what takes its place, from the value, the record and the redactor; see `usual`
     fields: "Mapping[str, Rule]"
     #: whether a record may be published at all, by the items behind it
     stands: Callable[[Any, int], bool] = lambda _record, _fewest: True
@@ -58,8 +60,10 @@ class Redactor:
         if not rules.stands(record, self.fewest):
             return None
         values: dict[str, Any] = {}
+        kind: Any = type(record)
+        known = {**usual(kind), **rules.fields}
         for field in fields(record):  # type: ignore[arg-type]
-            rule = rules.fields.get(field.name)
+            rule = known.get(field.name)
             if rule is None:
                 place = f"{type(record).__name__}.{field.name}"
                 raise LookupError(f"{place} has no redaction rule, so it is not published")
@@ -127,65 +131,57 @@ def at_least(counted: str) -> Callable[[Any, int], bool]:
     return stands
 
 
+def is_large(count: int, total: int, fewest: int) -> bool:
+    """Return whether neither the counted items nor the others are few; none is not few."""
+    return all(part == 0 or part >= fewest for part in (count, total - count))
+
+
 def published(
     names: str = "",
     /,
     *,
-    inside: str = "",
     least: str = "",
     stands: Callable[[Any, int], bool] | None = None,
     **others: Rule,
 ) -> RedactionRules:
-    """The rules of a record whose fields are published.
+    """The rules of a record that is published.
 
     Args:
-        names: fields that are published as they are, blanks between them.
-        inside: fields of records, by the rules of these.
+        names: fields of texts and of collections that are published as they are, blanks between
+            them; numbers, choices and records need no mention.
         least: the field that has to be at least the fewest items; "": none.
         stands: whether a record may be published, where one field does not say it.
         others: field -> its rule.
     """
-    fields = {**kept(names), **dict.fromkeys(inside.split(), within), **others}
+    fields = {**kept(names), **others}
     if least:
         stands = at_least(least)
     return RedactionRules(fields=fields, stands=stands) if stands else RedactionRules(fields=fields)
 
 
-def gaps(root: type, rules: Mapping[type, RedactionRules]) -> Iterator[str]:
-    """The fields without a redaction rule, one line each; empty where all have one.
+@cache
+def usual(record: type) -> Mapping[str, Rule]:
+    """The rules of the fields that need none of their own.
 
-    Every dataclass that `root` can hold needs rules, for exactly its fields, and a field of records
-    must not simply be kept. What `empty` replaces is never published and is not looked into.
+    A number, a choice or a pair of numbers is kept, which `least` decides with its row; records go
+    by their own rules. Texts may quote the data and collections may list items: they need a rule.
     """
-    seen: set[type] = set()
-    waiting = [root]
-    while waiting:
-        record = waiting.pop()
-        if record in seen:
-            continue
-        seen.add(record)
-        if record not in rules:
-            yield f"{record.__name__} has no redaction rules"
-            continue
-        known = rules[record].fields
-        hints = get_type_hints(record)
-        names = {field.name for field in fields(record)}
-        yield from (f"{record.__name__} has no field {name}" for name in known if name not in names)
-        for name in sorted(names):
-            rule, inside = known.get(name), list(_records(hints[name]))
-            if rule is None:
-                yield f"{record.__name__}.{name} has no redaction rule"
-            elif rule is keep and inside:
-                yield f"{record.__name__}.{name} holds records that are kept without their rules"
-            elif rule is not None and rule.__qualname__ != _EMPTY:
-                waiting.extend(inside)
+    hints = get_type_hints(record)
+    rules: dict[str, Rule] = {name: within for name, hint in hints.items() if any(records_in(hint))}
+    return rules | {name: keep for name, hint in hints.items() if _is_number(hint)}
 
 
-_EMPTY = empty(None).__qualname__
+def _is_number(hint: Any) -> bool:
+    if get_origin(hint) is Literal or hint in (bool, int, float, NoneType):
+        return True
+    parts = get_args(hint)
+    fixed = get_origin(hint) in (Union, UnionType, tuple) and parts and ... not in parts
+    return bool(fixed) and all(map(_is_number, parts))
 
 
-def _records(hint: Any) -> Iterator[type]:
+def records_in(hint: Any) -> Iterator[type]:
+    """The records that a field of this type can hold."""
     if isinstance(hint, type) and is_dataclass(hint):
         yield hint
     for part in get_args(hint):
-        yield from _records(part)
+        yield from records_in(part)

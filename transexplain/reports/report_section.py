@@ -24,6 +24,33 @@ class SectionSource:
     total: ShardAggregate  #: of all saved shards
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunNamed:
+    """The run that a record is about."""
+
+    run_id: str
+    name: str
+    state: str  #: running | done | cancelled
+    created: float  #: seconds since the epoch
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunInputs(RunNamed):
+    """The run that a report is about, and its model and data."""
+
+    finished: float | None
+    plan_digest: str  #: sha256 of the plan
+    version: str  #: of TransExplain, when the report was made
+    model: str
+    model_digest: str  #: sha256 over weights, config and tokenizer
+    dtype: str
+    device: str
+    modality: str
+    classes: tuple[str, ...]
+    dataset: str
+    fingerprint: str  #: sha256 of the dataset's snapshot
+
+
 Record = TypeVar("Record")
 
 

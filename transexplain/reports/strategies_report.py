@@ -16,11 +16,10 @@ from transexplain.analysis.strategies.shortcuts import (
     RegionEvidence,
     Strategies,
 )
-from transexplain.analysis.strategies.spectral import HALVES
-from transexplain.reports.charts import Series, lines, stroke
+from transexplain.reports.charts import Series, line_drawing, stroke
 from transexplain.reports.coloured_text import spans_html
 from transexplain.reports.heatmap import colour_bar, data_uri
-from transexplain.reports.page import page
+from transexplain.reports.page import page, paragraphs
 from transexplain.reports.phrasing import class_phrase, named, probability, things
 from transexplain.reports.report_formats import plain, schema_of
 from transexplain.reports.report_formats import render_json as to_json
@@ -144,66 +143,18 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
-def notes(strategies: Strategies) -> Iterator[str]:
-    """Yield a paragraph each on what was done and what it rests on."""
-    yield (
-        "Spectral relevance analysis (Lapuschkin et al. 2019): the explanations of each class are "
-        "clustered, not its items, so a cluster is a way in which the model decides. No region and "
-        "no word is named beforehand."
+def notes(strategies: Strategies) -> tuple[str, ...]:
+    """A paragraph each on what was done and what it rests on."""
+    return paragraphs(
+        "strategies_notes.txt.j2",
+        s=strategies,
+        spectral=spectral,
+        shortcuts=shortcuts,
+        cells=CELLS,
+        axes=AXES,
+        stable=STABLE,
+        percent=percent,
     )
-    if strategies.modality == "image":
-        yield (
-            f"Each heatmap is pooled to at most {CELLS} x {CELLS} cells and divided by its sum of "
-            "|relevance|; signs are kept."
-        )
-    else:
-        yield (
-            "Each text is its relevance summed over word types in lower case, brought to length 1 "
-            f"and reduced to at most {AXES} directions (latent semantic analysis); signs are kept."
-        )
-    yield (
-        "The number of clusters is where the largest gap of the eigenvalues of the normalised "
-        f"Laplacian is (von Luxburg 2007), at most {spectral.MOST}, and only as far as the "
-        f"eigenvalues are smaller than in {spectral.REFERENCES} samples of one normal distribution "
-        "of the same covariance (parallel analysis, Horn 1965). Relevance is not normal, so that "
-        "a second cluster is a reason to look and no proof."
-    )
-    yield (
-        "Separation is the mean silhouette (Rousseeuw 1987), from \u22121 to 1. Stability is the "
-        f"mean adjusted Rand index with the whole when {HALVES} random halves are clustered again: "
-        f"1 is the same, 0 is chance; a split below {STABLE:g} is not kept. Places in the picture "
-        "are t-SNE: neighbours mean something, distances between clusters little."
-    )
-    yield from _shortcuts(strategies)
-    yield (
-        "The clusters were made from the same relevance that they are compared by, so p says only "
-        "that few items do not explain a difference. What makes a cluster stand out is its size, "
-        "by limits of our own. A shortcut that covers the whole picture or a whole class alike, or "
-        "that lies in the middle, is not pointed out: look at the clusters themselves."
-    )
-
-
-def _shortcuts(strategies: Strategies) -> Iterator[str]:
-    if strategies.modality == "image":
-        sides = "in one corner (a quarter of each side) or at one border (an eighth of a side)"
-        yield (
-            f"A cluster of at least {shortcuts.FEWEST} pictures stands out where at least "
-            f"{percent(shortcuts.LARGE)} of its positive relevance lies {sides}, at least "
-            f"{shortcuts.TIMES_AREA:g} times the region's area and "
-            f"{shortcuts.TIMES_ELSEWHERE:g} times the share in all other pictures looked at, of "
-            f"any class, with an adjusted p of at most {shortcuts.LEVEL:g} "
-            f"({shortcuts.PERMUTATIONS:,} permutations, Holm over the regions and clusters of the "
-            "class)."
-        )
-    else:
-        yield (
-            f"A cluster of at least {shortcuts.FEWEST} texts stands out where one word type is at "
-            f"least {percent(shortcuts.LARGE)} of its positive relevance and in at least "
-            f"{percent(shortcuts.COMMON)} of its texts, although at most "
-            f"{percent(shortcuts.RARE)} of all sampled texts hold it, with an adjusted p of at "
-            f"most {shortcuts.LEVEL:g} (hypergeometric, Holm over the {shortcuts.LISTED} heaviest "
-            "words of each cluster of the class)."
-        )
 
 
 EXEMPLARS = {"image": 6, "text": 4}  #: of a cluster, the most typical ones
@@ -221,7 +172,7 @@ def strategy_report(db: Database, strategies: Strategies) -> StrategyReport:
         explored=of_run(Explored, run),
         strategies=strategies,
         exemplars=_exemplars(db, strategies),
-        notes=tuple(notes(strategies)),
+        notes=notes(strategies),
     )
 
 
@@ -295,7 +246,8 @@ def spectrum(view: ClassStrategies) -> Markup:
     x = tuple(float(place) for place in range(1, len(view.eigenvalues) + 1))
     series = Series(x=x, y=view.eigenvalues, stroke=stroke(0))
     chance = Series(x=x, y=view.chance, stroke=stroke(0, "random"))
-    return Markup(lines([series, chance], x_title="number", y_title="eigenvalue"))
+    drawing = line_drawing([series, chance], x_title="number", y_title="eigenvalue", label="")
+    return Markup(drawing.still)
 
 
 def render(report: StrategyReport) -> str:

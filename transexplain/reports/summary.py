@@ -21,7 +21,6 @@ from transexplain.reports.redaction import (
     Rule,
     check_fewest,
     empty,
-    keep,
     within,
 )
 from transexplain.reports.report_records import Summary
@@ -182,7 +181,6 @@ _SUMMARY: Mapping[str, Rule] = {
     "verdict": empty(None),
     "sections": within,
     "fewest": lambda _value, _summary, redactor: redactor.fewest,
-    "schema_version": keep,
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from gallery import Gallery
 from jsonschema import Draft202012Validator
+from redaction_gaps import gaps
 from report_samples import APPLICATIONS, Visible, applicants, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
@@ -18,7 +19,6 @@ from transexplain.extras.filings import model_card
 from transexplain.extras.filings.bias_scenarios import BiasScenarios
 from transexplain.extras.filings.impact_by_category import ImpactByCategory
 from transexplain.reports.exports.export_run import export
-from transexplain.reports.redaction import gaps
 from transexplain.reports.report_formats import render_html, render_json, schema
 from transexplain.reports.report_records import Summary
 from transexplain.reports.summary import redacted, rules, summarise

@@ -62,7 +62,7 @@ def render(summary: EvaluationSummary) -> str:
         s=summary,
         e=evaluated,
         overviews=tuple(_overviews(summary)),
-        notes=tuple(notes(summary)),
+        notes=notes(summary),
         better=BETTER,
         arrows=_ARROWS,
         fewest=FEWEST,

@@ -28,6 +28,7 @@ from transexplain.reports.evaluation.score_statistics import (
     gather,
     measured,
 )
+from transexplain.reports.page import paragraphs
 from transexplain.reports.phrasing import named, probability, signed, span, things, value
 from transexplain.reports.report_section import Statement, StatementKind, of_run
 from transexplain.reports.sections.item_fates import unreadable, unreadable_statements
@@ -391,76 +392,15 @@ def baseline(name: str, modality: str) -> str:
     return _BASELINES.get((name, modality), f"token {name}" if name.isdigit() else name)
 
 
-def notes(summary: EvaluationSummary) -> Iterator[str]:
-    """Yield a paragraph each on what the numbers are and what they rest on."""
+def notes(summary: EvaluationSummary) -> tuple[str, ...]:
+    """A paragraph each on what the numbers are and what they rest on."""
     evaluated, tables = summary.evaluated, summary.tables
     stand_ins = {baseline(t.baseline, evaluated.modality) for t in tables if t.baseline}
-    if stand_ins:
-        yield (
-            "Curves run the model on items with a part hidden, and the numbers depend on what "
-            f"replaces the hidden part. Here: {'; '.join(sorted(stand_ins))}."
-        )
-    yield (
-        "Intervals are 95\u00a0% percentile bootstrap intervals over items, "
-        f"{evaluated.resamples:,} resamples, seed {evaluated.seed}; with fewer than {FEWEST} items "
-        "there is none. They say how much a mean would differ with other items of this kind, not "
-        "with another model."
+    return paragraphs(
+        "evaluation_notes.txt.j2",
+        evaluated=evaluated,
+        tables=tables,
+        stand_ins=sorted(stand_ins),
+        fewest=FEWEST,
+        halves=HALVES,
     )
-    yield (
-        "Differences are to the method of the best mean among those that were measured on at least "
-        "half as many items as the most measured one, item by item, on the items that both have. "
-        "P-values permute the signs of the differences (all of them, or "
-        f"{evaluated.permutations:,} draws) and are adjusted over the methods of a table by "
-        "Benjamini and Hochberg, not over metrics. The best was chosen by the same items that it "
-        "is compared on, so a narrow lead is a little overstated."
-    )
-    yield from _special(tables)
-    yield (
-        "Random relevance is a floor: a method that does not beat it gives no information about "
-        "what the model uses. The human rationale (oracle) is no ceiling: a model may use other "
-        "evidence than people do."
-    )
-
-
-def _every(tables: Sequence[ScoreTable]) -> Iterator[Row]:
-    return (row for table in tables for row in table.rows)
-
-
-def _special(tables: Sequence[ScoreTable]) -> Iterator[str]:
-    if any(table.corpus for table in tables):
-        yield (
-            "The interval of a metric whose value is of all items together comes from its values "
-            f"on {HALVES} random halves of the items; its differences have one from the same "
-            "halves and no p-value."
-        )
-    if len({row.items for table in tables for row in table.rows}) > 1:
-        yield (
-            "Methods were measured on different numbers of items, which stand in each row: means "
-            "are over all of a method's items, differences over common ones."
-        )
-    if drawn := max((row.spread.draws for row in _every(tables) if row.spread), default=0):
-        yield (
-            f"Random relevance is drawn {drawn} times: its value of an item is the mean over the "
-            "draws, and the standard deviation (SD) is that of the draws' values over all items, "
-            "which says how far one draw may lie from it. Metrics that do not depend on where the "
-            "relevance lies, and those that explain again, have the first draw alone."
-        )
-    if any(row.kind == "prediction" for row in _every(tables)):
-        yield (
-            "The row `prediction` of the runtime is a forward pass alone, which every method needs "
-            "as well: what is beyond it is the price of the explanation."
-        )
-    if any(table.pair for table in tables):
-        yield (
-            "Conservation is |logit - sum of relevance| / |logit|, with the relevance of all "
-            "positions, special ones too. Methods whose unit is no logit (attention, Grad-CAM, "
-            "random) promise no such sum: they are compared as they are, and their correlation "
-            "with the logit says more than the mean, which a few logits near 0 decide. What biases "
-            "take and rules lose is missing from the sum; whether the ledger accounts for it is "
-            "another metric, `ledger-gap`."
-        )
-    if any(table.metric == "runtime" for table in tables):
-        yield (
-            "Runtime is an item's share of its batch's wall clock: items of a batch are not "
-            "independent, so its intervals are too narrow and its p-values too small."
-        )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.evaluating.metrics.metric_table import Better, Scored, unmeasured
-from transexplain.reports.report_section import Statement
+from transexplain.reports.report_section import RunInputs, Statement
 from transexplain.reports.sections.item_fates import UnreadableItems, damage
 from transexplain.types.scores import MetricScore
 
@@ -102,24 +102,9 @@ class ScoreTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EvaluatedRun:
+class EvaluatedRun(RunInputs):
     """The evaluated model, data and methods."""
 
-    run_id: str
-    name: str
-    state: str  #: running | done | cancelled
-    created: float  #: seconds since the epoch
-    finished: float | None
-    plan_digest: str  #: sha256 of the plan
-    version: str  #: of TransExplain, when the report was made
-    model: str
-    model_digest: str  #: sha256 over weights, config and tokenizer
-    dtype: str
-    device: str
-    modality: str
-    classes: tuple[str, ...]
-    dataset: str
-    fingerprint: str  #: sha256 of the dataset's snapshot
     rows: int  #: of the dataset
     items: int | None  #: drawn from it; None: every one
     measured: int  #: items with at least one value
@@ -386,22 +371,18 @@ HALVES = 200
 Join = Callable[[Sequence[Mapping[str, Any]]], Scored]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Whole:
-    """One method's value over all items, and over halves of them."""
+class MethodValue(NamedTuple):
+    """The value of one method by one metric for one target."""
 
-    scored: Scored
-    items: frozenset[int]  #: that it was made of
-    halves: tuple[float | None, ...]  #: the value of each; None: it could not be computed
-    spread: Spread | None = None  #: of random relevance drawn several times
-
-    @property
-    def interval(self) -> Interval | None:
-        """95 %; None: too few items, or too few halves had a value."""
-        return _interval(self.scored.value, self.halves)
+    items: int  #: measured on
+    scored: Scored  #: the mean over items; of a corpus metric the value of all of them
+    interval: Interval | None  #: 95 %; None: too few items, or too few halves had a value
+    spread: Spread | None  #: of random relevance drawn several times
+    of: frozenset[int] = frozenset()  #: of a corpus metric: the items that it was made of
+    halves: tuple[float | None, ...] = ()  #: and the value of each half; None: it has none
 
 
-def wholes(columns: Sequence[ScoreColumn], join: Join, items: int, seed: int) -> list[Whole]:
+def wholes(columns: Sequence[ScoreColumn], join: Join, items: int, seed: int) -> list[MethodValue]:
     """Each method's value over its items; half k takes the same items for every method.
 
     Args:
@@ -415,14 +396,14 @@ def wholes(columns: Sequence[ScoreColumn], join: Join, items: int, seed: int) ->
     return [_whole(column, join, halves) for column in columns]
 
 
-def minus(whole: Whole, best: Whole) -> ScoreDifference | None:
-    """`whole` minus `best`; None where either has no value or their items differ."""
-    if whole.scored.value is None or best.scored.value is None or whole.items != best.items:
+def minus(value: MethodValue, best: MethodValue) -> ScoreDifference | None:
+    """`value` minus `best`; None where either has none or their items differ."""
+    if value.scored.value is None or best.scored.value is None or value.of != best.of:
         return None
-    pairs = zip(whole.halves, best.halves, strict=True)
-    mean = whole.scored.value - best.scored.value
+    pairs = zip(value.halves, best.halves, strict=True)
+    mean = value.scored.value - best.scored.value
     return ScoreDifference(
-        items=len(whole.items),
+        items=value.items,
         mean=mean,
         interval=_interval(mean, [None if a is None or b is None else a - b for a, b in pairs]),
         p=None,
@@ -430,7 +411,7 @@ def minus(whole: Whole, best: Whole) -> ScoreDifference | None:
     )
 
 
-def _whole(column: ScoreColumn, join: Join, halves: list[list[int]]) -> Whole:
+def _whole(column: ScoreColumn, join: Join, halves: list[list[int]]) -> MethodValue:
     """Of all its details; of those of several draws the mean, and halves of the first draw."""
     every = [(number, detail.get("draws") or [detail]) for number, detail in column.details]
     draws = min((len(drawn) for _, drawn in every), default=0)
@@ -440,11 +421,14 @@ def _whole(column: ScoreColumn, join: Join, halves: list[list[int]]) -> Whole:
     for half in halves if len(details) >= FEWEST else ():
         chosen = [details[number] for number in half if number in details]
         values.append(join(chosen).value if chosen else None)
-    return Whole(
-        scored=_mean_of(joined) if joined else unmeasured("no item was measured"),
-        items=frozenset(details),
-        halves=tuple(values),
+    scored = _mean_of(joined) if joined else unmeasured("no item was measured")
+    return MethodValue(
+        items=len(details),
+        scored=scored,
+        interval=_interval(scored.value, values),
         spread=spread_of([whole.value for whole in joined]),
+        of=frozenset(details),
+        halves=tuple(values),
     )
 
 
@@ -464,15 +448,6 @@ def _interval(value: float | None, halves: Sequence[float | None]) -> Interval |
         return None
     reach = 1.96 * float(np.std(known, ddof=1))
     return value - reach, value + reach
-
-
-class MethodValue(NamedTuple):
-    """The value of one method by one metric for one target."""
-
-    items: int  #: measured on
-    scored: Scored  #: the mean over items; of a corpus metric the value of all of them
-    interval: Interval | None
-    spread: Spread | None
 
 
 #: the difference of each method to the one at this place
@@ -498,8 +473,7 @@ def measured(
             for column, scored, span in zip(columns, means, intervals(matrix, seed), strict=True)
         ]
         return values, lambda place: differences(matrix, place, seed)
-    joined = wholes(columns, join, len(gathered.items), seed)
-    values = [MethodValue(len(of.items), of.scored, of.interval, of.spread) for of in joined]
+    values = wholes(columns, join, len(gathered.items), seed)
     return values, lambda place: [
-        None if whole is joined[place] else minus(whole, joined[place]) for whole in joined
+        None if value is values[place] else minus(value, values[place]) for value in values
     ]

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 
 from transexplain.analysis.groups.paired_runs import GroupShift
-from transexplain.reports.report_section import Statement
+from transexplain.reports.report_section import RunNamed, Statement
 from transexplain.reports.sections.item_fates import FateCounts
 from transexplain.reports.verdict_words import RateChange, VerdictChange
 from transexplain.types.findings import Verdict
@@ -17,13 +17,9 @@ Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ComparedRun:
+class ComparedRun(RunNamed):
     """One of the two runs."""
 
-    run_id: str
-    name: str
-    state: str  #: running | done | cancelled
-    created: float  #: seconds since the epoch
     model: str
     model_digest: str  #: sha256 over weights, config and tokenizer
     dataset: str

@@ -487,7 +487,7 @@ class ShiftTable(NamedTuple):
 
     target: str
     class_name: str
-    rows: tuple[tuple[GroupShift, GroupStatistic], ...]  #: the second is what is drawn
+    rows: tuple[GroupShift, ...]
     axis: forest.ForestAxis
 
 
@@ -507,32 +507,11 @@ def render(summary: DriftSummary) -> str:
 
 
 def _tables(groups: GroupChanges) -> Iterator[ShiftTable]:
-    drawn = [(row, _drawn(row)) for row in groups.shifts]
     for key in dict.fromkeys((row.target, row.class_name) for row in groups.shifts):
-        rows = [entry for entry in drawn if (entry[0].target, entry[0].class_name) == key]
-        rows.sort(key=lambda entry: (entry[0].interval is None, -entry[0].change, entry[0].group))
-        axis = forest.axis_of([entry[1] for entry in rows], groups.practical)
+        rows = [row for row in groups.shifts if (row.target, row.class_name) == key]
+        rows.sort(key=lambda row: (row.interval is None, -row.change, row.group))
+        axis = forest.axis_of([(row.change, row.interval) for row in rows], groups.practical)
         yield ShiftTable(*key, tuple(rows), axis)
-
-
-def _drawn(row: GroupShift) -> GroupStatistic:
-    """The change as the forest plot takes it."""
-    return GroupStatistic(
-        group=row.group,
-        target=row.target,
-        class_name=row.class_name,
-        mentions=row.mentions,
-        documents=row.documents,
-        entities=row.entities,
-        mean=row.change,
-        entity_mean=row.change,
-        positive=0.0,
-        interval=row.interval,
-        reference=row.reference,
-        difference=row.change,
-        difference_interval=row.interval,
-        verdict=row.verdict,
-    )
 
 
 def _matrix(transitions: Sequence[Transition]) -> list[tuple[str, list[int]]]:

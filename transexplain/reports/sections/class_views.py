@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_section import Section
-
-if TYPE_CHECKING:
-    import altair as alt
-
 
 #: articles, pronouns, prepositions, conjunctions and auxiliaries; no negation, no quantity and no
 #: word of degree is among them, since these carry what a classifier may rest on
@@ -184,101 +180,94 @@ def _compared(
     }
 
 
-_LABELLED = 14  #: words that are named at most
+_LABELS = 14  #: words that are named at most
 _LONGEST = 18  #: characters of such a name
 #: of the plane's width and height: a name takes as much for each character, and for its line
 _LETTER, _LINE = 0.03, 0.1
 
 
-@charts.unchecked
 def plane(words: Sequence[RareWord], name: str) -> Drawing | None:
     """Words by rarity and mean relevance, sized by their texts; None where there are few.
 
-    `name` is what the class is called in a sentence.
+    `name` is what the class is called in a sentence. Dots are filled or hollow by sign, so that the
+    sign does not rest on colour alone.
     """
     if len(words) < 3:
         return None
     strongest = max(words, key=lambda word: abs(word.mean))
-    still, live = (_plane(words, interactive=way) for way in (False, True))
-    return Drawing(
-        label=f"{len(words)} words of {encodable(name)} by rarity and mean relevance; the "
+    places = {
+        "x": charts.axis("x", "rarity", charts.NUMBER, zero=False, padding=36),
+        "y": charts.axis("y", "mean relevance", padding=18),
+    }
+    signs = charts.choices("raises", [True, False], ["var(--pos)", "var(--neg)"])
+    shown = charts.tips(
+        ("y", "mean relevance", "+.3f"),
+        ("x", "rarity", ".2f"),
+        ("texts", "texts", ","),
+        word="word",
+    )
+    return charts.drawing(
+        f"{len(words)} words of {encodable(name)} by rarity and mean relevance; the "
         f"strongest is {encodable(strongest.word)} with {strongest.mean:+.2f}.",
-        still=charts.drawn(still),
-        specification=charts.specification(live),
-    )
-
-
-def _plane(words: Sequence[RareWord], *, interactive: bool) -> "alt.LayerChart":
-    import altair as alt
-
-    rule = alt.Chart({"values": [{"y": 0}]}).mark_rule(
-        color="var(--faint)", aria=False, clip=interactive
-    )
-    layers = alt.layer(
-        rule.encode(y="y:Q"),
-        _dots(words, interactive=interactive),
-        _names(words, interactive=interactive),
-    )
-    return charts.sized(cast("alt.LayerChart", layers))
-
-
-def _base(words: Sequence[RareWord]) -> "alt.Chart":
-    import altair as alt
-
-    across = alt.X(
-        "x:Q",
-        title="rarity",
-        axis=alt.Axis(format=charts.NUMBER, tickCount=6),
-        scale=alt.Scale(zero=False, padding=36),
-    )
-    up = alt.Y(
-        "y:Q",
-        title="mean relevance",
-        axis=alt.Axis(tickCount=6),
-        scale=alt.Scale(padding=18),
-    )
-    values = [
         {
-            "x": word.rarity,
-            "y": word.mean,
-            "texts": word.documents,
-            "word": encodable(word.word),
-            "name": _short(word.word),
-            "raises": word.mean > 0,
-        }
-        for word in words
-    ]
-    return alt.Chart({"values": values}).encode(x=across, y=up)
-
-
-def _dots(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
-    """Filled or hollow by sign, so that the sign does not rest on colour alone."""
-    import altair as alt
-
-    signs = alt.Scale(domain=[True, False], range=["var(--pos)", "var(--neg)"])
-    dots = _base(words).mark_point(opacity=0.75, aria=False, clip=interactive, strokeWidth=1.5)
-    points: alt.Chart = dots.encode(
-        color=alt.Color("raises:N", legend=None, scale=signs),
-        fill=alt.Fill("raises:N", legend=None, scale=signs),
-        fillOpacity=alt.condition("datum.raises", alt.value(0.55), alt.value(0.1)),
-        size=alt.Size("texts:Q", legend=None, scale=alt.Scale(type="sqrt", range=[24, 260])),
+            "data": {"values": [{"y": 0}]},
+            "mark": {"type": "rule", "color": "var(--faint)"},
+            "encoding": {"y": {"field": "y", "type": "quantitative"}},
+        },
+        {
+            "data": _values(words),
+            "mark": {"type": "point", "opacity": 0.75, "strokeWidth": 1.5},
+            "encoding": {
+                **places,
+                "color": signs,
+                "fill": signs,
+                "fillOpacity": {"condition": {"test": "datum.raises", "value": 0.55}, "value": 0.1},
+                "size": {
+                    "field": "texts",
+                    "type": "quantitative",
+                    "legend": None,
+                    "scale": {"type": "sqrt", "range": [24, 260]},
+                },
+                "tooltip": shown,
+            },
+            "params": [charts.ZOOM],
+        },
+        {
+            "data": _values(_labelled(words)),
+            "mark": {
+                "type": "text",
+                "dy": -11,
+                "fontSize": 11.5,
+                "stroke": "var(--page)",
+                "strokeWidth": 3,
+            },
+            "encoding": {
+                **places,
+                "text": {"field": "name", "type": "nominal"},
+                "color": {"value": "var(--ink)"},
+            },
+        },
     )
-    if not interactive:
-        return points
-    chart = points.encode(
-        tooltip=[
-            alt.Tooltip("word:N", title="word"),
-            alt.Tooltip("y:Q", title="mean relevance", format="+.3f"),
-            alt.Tooltip("x:Q", title="rarity", format=".2f"),
-            alt.Tooltip("texts:Q", title="texts", format=","),
+
+
+def _values(words: Sequence[RareWord]) -> charts.Spec:
+    return {
+        "values": [
+            {
+                "x": word.rarity,
+                "y": word.mean,
+                "texts": word.documents,
+                "word": encodable(word.word),
+                "name": _short(word.word),
+                "raises": word.mean > 0,
+            }
+            for word in words
         ]
-    )
-    return chart.add_params(charts.zoom())
+    }
 
 
-def _names(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
-    import altair as alt
-
+def _labelled(words: Sequence[RareWord]) -> list[RareWord]:
+    """The words of the largest scores whose names have room beside each other."""
     across = _extent([word.rarity for word in words])
     up = _extent([*(word.mean for word in words), 0.0])
     taken: list[tuple[float, float, float]] = []
@@ -289,13 +278,7 @@ def _names(words: Sequence[RareWord], *, interactive: bool) -> "alt.Chart":
         if all(abs(x - a) > half + b or abs(y - c) > _LINE for a, b, c in taken):
             taken.append((x, half, y))
             labelled.append(word)
-        if len(labelled) == _LABELLED:
-            break
-    names = _base(labelled).mark_text(
-        dy=-11, fontSize=11.5, aria=False, clip=interactive, stroke="var(--page)", strokeWidth=3
-    )
-    labels: alt.Chart = names.encode(text="name:N", color=alt.value("var(--ink)"))
-    return labels
+    return labelled[:_LABELS]
 
 
 def _short(word: str) -> str:
@@ -535,20 +518,14 @@ SECTION = Section(
     links=(("classes", "Classes"),),
     redaction={
         ClassView: published(
-            "target class_name items mean_logit heatmap rare_shared",
-            inside=(
-                "raising_by_mean raising_by_total lowering_by_mean lowering_by_total rare "
-                "rare_overlap weighted positions"
-            ),
+            "target class_name heatmap",
             least="items",
             minimum=lambda value, _view, redactor: max(value, redactor.fewest),
         ),
-        WordRow: published(
-            "word mean total mentions documents magnitude function", least="documents"
-        ),
-        PositionPart: published("mean mean_size positions texts"),
-        RareWord: published("word score mean rarity mentions documents also", least="documents"),
-        Overlap: published("target class_name share"),
+        WordRow: published("word", least="documents"),
+        PositionPart: published(),
+        RareWord: published("word also", least="documents"),
+        Overlap: published("target class_name"),
     },
     of_summary={
         "classes": within,

@@ -361,9 +361,9 @@ SECTION = Section(
     template="examples.html.j2",
     links=(("examples", "Examples"),),
     redaction={
-        Gallery: published("scale", items=_examples),
+        Gallery: published(items=_examples),
         GalleryItem: published(
-            "reason label predicted truncated more",
+            "label predicted",
             item_id=empty(""),
             # a block for each word, because even the lengths of words would reveal something
             text=lambda value, item, _redactor: (
@@ -379,17 +379,8 @@ SECTION = Section(
             mentions=empty(()),
             explanations=_over_blocks,
         ),
-        Explanation: published(
-            "target class_name logit largest grid box",
-            inside="words",
-            nodes=empty(()),
-        ),
-        # `_over_blocks` puts them over blocks
-        Span: published("start end relevance"),
-        # `shape` is emptied
-        GraphShape: published("names places edges"),
-        # `mentions` is emptied
-        MentionMark: published("start end entity groups"),
+        Explanation: published("target class_name grid", nodes=empty(())),
+        Span: published(),  # `_over_blocks` puts them over blocks
     },
     of_summary={"gallery": within},
     present=lambda report: bool(report.gallery.items),

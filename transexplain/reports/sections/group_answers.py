@@ -48,6 +48,7 @@ from transexplain.reports.redaction import (
     Redactor,
     by,
     empty,
+    is_large,
     published,
 )
 from transexplain.reports.report_section import Statement, StatementKind
@@ -439,25 +440,20 @@ def _shown_measures(
 
 def _rate(value: ItemRate | None, _side: OutcomeSide, redactor: Redactor) -> ItemRate | None:
     rate: ItemRate | None = redactor.within(value)
-    return rate if rate is not None and _large(rate, redactor.fewest) else None
+    fewest = redactor.fewest
+    return rate if rate is not None and is_large(rate.count, rate.total, fewest) else None
 
 
 def _compared_rates(outcome: Outcome, fewest: int) -> bool:
     """Return whether both rates that are compared are of enough items, counted or not."""
     rates = (outcome.own.selected, outcome.other.selected)
-    return all(rate.total >= fewest and _large(rate, fewest) for rate in rates)
-
-
-def _large(rate: ItemRate, fewest: int) -> bool:
-    """Return whether neither the counted items nor the others are few; zero is not few."""
-    return all(part == 0 or part >= fewest for part in (rate.count, rate.total - rate.count))
+    return all(rate.total >= fewest and is_large(rate.count, rate.total, fewest) for rate in rates)
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Practical: published("logit probability changed spread rates impact_ratio"),
+    Practical: published(),
     GroupVerdict: published(
-        "group reference mention outcome state",
-        inside="rates counterfactual",
+        "group reference",
         mention_reasons=_mention_reasons,
         outcome_reasons=_outcome_reasons,
         mention_advice=empty(""),
@@ -466,30 +462,19 @@ RULES: Mapping[type, RedactionRules] = {
         missing=by(lambda gaps: ("what was not tested is left out",) if gaps else ()),
     ),
     Counterfactual: published(
-        "kind group reference prediction stratum documents clusters entities other_entities "
-        "effect probability changed_across changed_within shift noise per_position",
-        inside="measures",
+        "group reference prediction stratum",
         least="documents",
         examples=empty(()),
     ),
-    Candidate: published(
-        "word group reference entity texts association association_interval line",
-        inside="effects",
-        least="texts",
-    ),
-    CandidateEffect: published("prediction effect interval probability probability_interval"),
+    Candidate: published("word group reference entity line", least="texts"),
+    CandidateEffect: published("prediction"),
     Outcome: published(
-        "group reference prediction stratum difference impact_ratio favourable counted whole",
-        inside="own other",
+        "group reference prediction stratum",
         stands=_compared_rates,
         measures=_shown_measures,
     ),
-    Measure: published(
-        "name value interval level low high state p doubtful",
-        precision=empty(None),
-    ),
+    Measure: published(precision=empty(None)),
     OutcomeSide: published(
-        inside="selected probability",
         calibration=lambda value, side, redactor: (
             value if _rate(side.labelled, side, redactor) else None
         ),
@@ -499,8 +484,8 @@ RULES: Mapping[type, RedactionRules] = {
         false_positive=_rate,
         precision=_rate,
     ),
-    ItemRate: published("count total interval"),
-    OutcomeMean: published("value interval"),
+    ItemRate: published(),
+    OutcomeMean: published(),
 }
 
 

@@ -195,15 +195,14 @@ def _if_much(instead: Any) -> Rule:
 
 
 RULES: Mapping[type, RedactionRules] = {
-    Dropped: published("group count", least="count", entities=_often),
-    RareGroup: published("group mentions items share", least="items"),
+    Dropped: published("group", least="count", entities=_often),
+    RareGroup: published("group", least="items"),
     GroupMatching: published(
-        "group terms entities mentions items dropped left_out unpaired",
-        inside="precision",
+        "group",
         stands=lambda matching, fewest: not 0 < matching.items < fewest,
         most=_if_much(""),
         most_share=_if_much(0.0),
         spellings=_spellings,
     ),
-    MatchPrecision: published("group checked correct precision interval"),
+    MatchPrecision: published("group"),
 }

@@ -147,20 +147,13 @@ def planted_sentence(controls: tuple[Planted, ...]) -> str:
 
 
 CONTROL_RULES: Mapping[type, RedactionRules] = {
-    Ablations: published("items changed", inside="rows", least="items"),
-    AblationStatistic: published(
-        "group target class_name items entities changed rate interval change change_interval "
-        "correlation",
-        least="items",
-    ),
-    Randomised: published("items failed differences randomised_differences draws", inside="rows"),
-    RandomisedRow: published(
-        "group target class_name entities ratio ratio_interval",
-        inside="real randomised",
-    ),
-    Measured: published("difference interval share share_interval verdict"),
-    Placebo: published("lexicons comparisons below differences"),
-    Planted: published("difference lexicons found wrong share interval"),
+    Ablations: published(least="items"),
+    AblationStatistic: published("group target class_name", least="items"),
+    Randomised: published(),
+    RandomisedRow: published("group target class_name"),
+    Measured: published(),
+    Placebo: published(),
+    Planted: published(),
 }
 
 
@@ -227,37 +220,26 @@ def _reversals(
 
 
 RULES: Mapping[type, RedactionRules] = {
-    GroupStatistic: published(
-        "group target class_name mentions documents entities mean entity_mean positive interval "
-        "reference difference difference_interval interval_by p adjusted_p detectable verdict "
-        "reason note rank",
-        inside="robustness quantiles background",
-        least="documents",
-    ),
-    Robustness: published("name unit difference interval"),
-    Quantiles: published("low lower median upper high"),
-    Background: published("words entities mean interval difference difference_interval"),
+    GroupStatistic: published("group target class_name reference reason note", least="documents"),
+    Robustness: published("name unit"),
+    Quantiles: published(),
+    Background: published(),
     EntityRanking: published(
-        "target class_name centre spread",
-        inside="entities",
+        "target class_name",
         omitted=lambda value, ranking, redactor: (
             value + sum(entity.documents < redactor.fewest for entity in ranking.entities)
         ),
     ),
-    RankedEntity: published(
-        "groups entity mentions documents mean shrunken interval",
-        least="documents",
-    ),
+    RankedEntity: published("groups entity", least="documents"),
     Split: published(
-        "by",
         parts=_parts,
         omitted=lambda value, split, redactor: (
             value + len(split.parts) - len(_parts(split.parts, split, redactor))
         ),
         reversals=_reversals,
     ),
-    TablePart: published("value", inside="rows"),
-    Reversal: published("group target class_name overall parts"),
+    TablePart: published("value"),
+    Reversal: published("group target class_name parts"),
 }
 
 
@@ -274,7 +256,9 @@ class GroupTable(NamedTuple):
 def group_tables(rows: Sequence[GroupStatistic], practical: float) -> Iterator[GroupTable]:
     """One for each target and class; those of a target share an axis."""
     axes = {
-        target: forest.axis_of([r for r in rows if r.target == target], practical)
+        target: forest.axis_of(
+            [(r.difference, r.difference_interval) for r in rows if r.target == target], practical
+        )
         for target in dict.fromkeys(row.target for row in rows)
     }
     for target, class_name in dict.fromkeys((r.target, r.class_name) for r in rows):
@@ -400,6 +384,6 @@ def quality_by_group(db: Database, run: AuditRun, totals: GapTotals) -> tuple[Gr
 
 
 QUALITY_RULES: Mapping[type, RedactionRules] = {
-    GroupQuality: published("group items gap", inside="scores", least="items"),
-    QualityScore: published("target metric title items mean", least="items"),
+    GroupQuality: published("group", least="items"),
+    QualityScore: published("target metric title", least="items"),
 }

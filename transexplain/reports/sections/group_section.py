@@ -15,7 +15,6 @@ from transexplain.analysis.groups.group_table import (
     with_reversals,
 )
 from transexplain.analysis.groups.group_verdicts import GroupVerdict
-from transexplain.analysis.groups.intervals import BOOTSTRAP_FROM, MIN_ENTITIES
 from transexplain.analysis.groups.matching_sheet import ALL, MatchPrecision
 from transexplain.analysis.groups.mention_ablation import Ablations, ablations_of
 from transexplain.analysis.groups.mention_coverage import Candidate
@@ -54,9 +53,8 @@ from transexplain.reports.sections.group_relevance import (
 )
 from transexplain.reports.sections.mixed_section import compared
 from transexplain.store.database import Database
-from transexplain.types.findings import Correction, GroupStatistic, Practical
-from transexplain.types.items import EntityGroup
-from transexplain.types.plans import AmbiguityPolicy, AuditRun, RecogniserPlan
+from transexplain.types.findings import GroupStatistic, Practical
+from transexplain.types.plans import AuditRun
 
 _RANKED = 10  #: entities at either end
 
@@ -201,143 +199,6 @@ def _sentences(report: Any) -> Iterator[Statement]:
         yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
 
 
-def group_notes(run: AuditRun) -> Iterator[str]:
-    """Yield how groups are found, compared and checked, a paragraph each."""
-    if not run.plan.groups:
-        return
-    matching, recogniser = run.plan.matching, run.plan.recogniser
-    if recogniser is not None:
-        yield _recognised(recogniser, run.plan.groups)
-    whose = "of lexicons " if recogniser is not None else ""
-    yield (
-        f"Entities {whose}are found by their spelling, at word boundaries, longest match first. "
-        "Names that "
-        f"are ordinary words too count {_AMBIGUOUS[matching.ambiguous]}; `transexplain matches` "
-        "reports how often they were left out, and samples matches for a person to check. A "
-        "mention's relevance is the sum over its pieces."
-    )
-    if matching.columns:
-        columns = "column" if len(matching.columns) == 1 else "columns"
-        yield (
-            f"Groups of the {columns} {' and '.join(matching.columns)} are of whole items: the "
-            "relevance is the sum over an item's positions without special ones, and the item is "
-            "the entity."
-        )
-    yield from _statistics(run)
-    yield from _checks(run)
-
-
-def _statistics(run: AuditRun) -> Iterator[str]:
-    graphs = run.plan.model.modality == "nodes"
-    parts = "substructures of one graph" if graphs else "regions of one picture"
-    yield (
-        "The unit of the group table is the entity, not the mention, because mentions of one name "
-        "share its embedding. p: entities swap groups at random, with Welch's t as the statistic. "
-        f"Intervals are 95\u00a0%: Student for a group's mean, Welch for a difference below "
-        f"{BOOTSTRAP_FROM} entities on a side, from there on a Poisson bootstrap over entities. "
-        f"With fewer than {MIN_ENTITIES} entities on either side nothing is computed. Where the "
-        f"reference has the same entities ({parts}), each is compared with itself: "
-        "p is then of sign flips."
-    )
-    yield (
-        "Tables by predicted class, by right or wrong and by slice are families of their own: p is "
-        "adjusted within each split, not with the table over all items. Words as frequent, ranks, "
-        "distributions and a second lexicon do not change verdicts."
-    )
-    limits = run.plan.matters
-    yield (
-        "A verdict answers two questions about a group, each by measures that have a limit. *The "
-        "mention*: does another group's name in its place change the prediction? Measures: the "
-        f"mean change of a prediction's log-odds (limit ±{limits.logit:g}) and probability "
-        f"(±{100 * limits.probability:g} points), the share of predictions that change, beyond "
-        f"those that change within one group ({100 * limits.changed:g} points), and how much the "
-        f"effect differs between texts ({limits.spread:g} logit). *The outcome*: do predictions "
-        "and errors differ? Measures: differences of the rate of each prediction and, where there "
-        f"are labels, of its true and false positive rates (±{100 * limits.rates:g} points); of a "
-        "class that is declared favourable also the ratio of the rates "
-        f"({limits.impact_ratio:g} to {1 / limits.impact_ratio:.2f})."
-    )
-    yield (
-        "*Changes*, or *differ*: a measure lies outside its limit, and so it would in at most "
-        "5\u00a0% of audits in which none does: p is adjusted for all measures of the question, "
-        "over all groups, predictions and strata (Holm 1979). *Does not change*, or *do not "
-        "differ*: the 90\u00a0% interval of every measure lies inside its limit. That needs no "
-        "adjustment, because each of them has to (Schuirmann 1987, Berger 1982). *Open*: neither. "
-        "The interval shown beside a measure is the one that decided: 90\u00a0%, or wider where "
-        "the measure lies outside. Intervals of swaps are over names and texts (or clusters of "
-        "them); those of rates are Wilson's at the effective number of items, Newcombe's, and "
-        "Donner and Zou's. A group is *flagged* where either answer is a difference, and *clear* "
-        "where neither is, nothing is open, and nothing that the verdict rests on is missing. "
-        "Relevance decides neither."
-    )
-    yield (
-        f"Relevance: *difference* where p, {_CORRECTED[run.plan.correction]}, is at most 0.05 and "
-        f"the difference exceeds {run.plan.practical:g}; *equivalent* where its 90\u00a0% interval "
-        f"lies within ±{run.plan.practical:g}; *inconclusive* otherwise. None of them says why: "
-        "attribution is not causation."
-    )
-
-
-def _checks(run: AuditRun) -> Iterator[str]:
-    check = run.plan.check
-    if check is None:
-        return
-    ways = []
-    if not check.whole:
-        ways.append("one randomly sampled mention of each was ablated")
-    if check.swap:
-        ways.append("other names of its group and of its reference took its place")
-    if check.regions:
-        ways.append(
-            "every substructure marked in a graph was hidden: its nodes removed, with the mean "
-            "features of the other nodes, and with features of 0"
-            if run.plan.model.modality == "nodes"
-            else "every region marked in a picture was hidden: filled with the picture's mean "
-            "colour, blurred, and in-painted"
-        )
-    if check.randomised:
-        many = "a model" if check.draws == 1 else f"one of {check.draws} models"
-        ways.append(
-            f"{many} with a new random sample of all weights explained them for the same classes"
-        )
-    yield (
-        "A random sample of the items that mention somebody was checked (share "
-        f"{100 * check.share:.3g}\u00a0%): {'; '.join(ways)}. Shares of predictions "
-        "changed by ablation are means over entities with Student's interval, or Wilson's over "
-        "entities where all have the share 0 or 1. "
-        "Only the predictions with other names enter "
-        "the verdicts."
-    )
-
-
-def _recognised(recogniser: RecogniserPlan, groups: Sequence[EntityGroup]) -> str:
-    """Return which groups' mentions a recogniser finds, or what else it decides."""
-    recognised = [group.name for group in groups if group.source == recogniser.source_of_groups]
-    missed = "What it misses is not counted, and what it takes for an entity is."
-    if not recognised:
-        return f"{recogniser.name} decides which ambiguous names of the lexicons count. {missed}"
-    return (
-        f"Mentions of {named(recognised)} were found by a named-entity recogniser, "
-        f"{recogniser.name}, "
-        f"and not by a lexicon. {missed} Its entities are named as the texts spell them, in lower "
-        "case, unless it names them itself: two spellings of one person are two entities."
-    )
-
-
-_AMBIGUOUS: dict[AmbiguityPolicy, str] = {
-    "cue": "where a capital, a title or a neighbouring word shows that they are names",
-    "always": "wherever they stand",
-    "never": "nowhere",
-    "recogniser": "where they lie within an entity that the recogniser found",
-}
-_CORRECTED: dict[Correction, str] = {
-    "bh": "adjusted over the whole table by Benjamini and Hochberg",
-    "by": "adjusted over the whole table by Benjamini and Yekutieli",
-    "holm": "adjusted over the whole table by Holm",
-    "none": "not adjusted for the number of comparisons",
-}
-
-
 def _drawing(report: Any) -> Mapping[str, Any]:
     groups: Groups | None = report.groups
     rows = groups.rows if groups else ()
@@ -361,11 +222,7 @@ SECTION = Section(
     redaction={
         # a group that is left out of the table is not among those that nobody mentions
         Groups: published(
-            "reference practical correction never_mentioned sources",
-            inside=(
-                "rows limits outcomes counterfactuals candidates removals placebo planted splits "
-                "dropped rare quality matching precision"
-            ),
+            "reference correction never_mentioned sources",
             verdicts=_verdicts,
             proxies=empty(()),
             randomised=_randomised,

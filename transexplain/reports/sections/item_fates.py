@@ -15,6 +15,7 @@ from transexplain.reports.redaction import (
     Redactor,
     empty,
     inside,
+    is_large,
     published,
     within,
 )
@@ -65,7 +66,7 @@ FAILURES = Section(
     template="failures.html.j2",
     links=(("failures", "Failures"),),
     redaction={
-        FailureKind: published("kind count", least="count", examples=empty(())),
+        FailureKind: published("kind", least="count", examples=empty(())),
     },
     of_summary={"failures": within},
     present=lambda report: bool(report.failures),
@@ -244,10 +245,8 @@ SECTION = Section(
     template="data.html.j2",
     links=(("data", "Data"),),
     redaction={
-        FateCounts: published(
-            "total done failed pending dead_shards truncated labelled correct accuracy",
-        ),
-        Confusion: published("labels predicted omitted", counts=_cells),
+        FateCounts: published(),
+        Confusion: published("labels predicted", counts=_cells),
     },
     of_summary=inside("counts confusion"),
     sentences=_sentences,
@@ -323,7 +322,7 @@ UNREADABLE = Section(
     template="unreadable.html.j2",
     links=(),
     redaction={
-        UnreadableItems: published("items parts more files more_files run_id"),
+        UnreadableItems: published("parts files run_id"),
     },
     present=lambda report: "unreadable" in report.sections,
     sentences=lambda report: unreadable_statements(report.sections.get("unreadable")),
@@ -413,19 +412,17 @@ def _of_lengths(report: Any) -> Iterable[Statement]:
         )
 
 
-def _of_many(value: Any, length_part: LengthPart, redactor: Redactor) -> Any:
+def _of_many(value: Any, part: LengthPart, redactor: Redactor) -> Any:
     """Nothing about answers where those right, or those wrong, are few."""
-    counts = (length_part.correct or 0, length_part.labelled - (length_part.correct or 0))
-    return value if all(count == 0 or count >= redactor.fewest for count in counts) else None
+    return value if is_large(part.correct or 0, part.labelled, redactor.fewest) else None
 
 
 LENGTHS = Section(
     template="texts_by_length.html.j2",
     links=(("lengths", "Lengths"),),
     redaction={
-        TextsByLength: published(inside="parts"),
+        TextsByLength: published(),
         LengthPart: published(
-            "shortest longest items truncated labelled",
             least="items",
             correct=_of_many,
             accuracy=_of_many,

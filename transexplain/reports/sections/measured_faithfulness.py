@@ -148,7 +148,7 @@ def _conserved(totals: Conservation) -> Iterator[Statement]:
 
 
 CONSERVATION_RULES = published(
-    "attributions worst mean tolerance above average average_size relevance_error correlation",
+    "average average_size",
     worst_item=empty(""),
     points=empty(()),
 )
@@ -339,13 +339,10 @@ SECTION = Section(
     links=(("evidence", "Faithfulness"),),
     redaction={
         Conservation: CONSERVATION_RULES,
-        ClassSensitivity: published("mean items"),
-        Faithfulness: published("method items", inside="rows"),
-        FaithfulnessRow: published(
-            "target metric title unit better of_content items missing mean interval random "
-            "difference difference_interval common p beats",
-        ),
-        Approximation: published("teacher mode items rank_correlation relative_error forwards"),
+        ClassSensitivity: published(),
+        Faithfulness: published("method"),
+        FaithfulnessRow: published("target metric title unit better"),
+        Approximation: published("teacher mode"),
     },
     present=lambda report: bool(report.counts.done and (_shown(report) or report.approximates)),
     linked=lambda report: bool(report.counts.done and _shown(report)),

@@ -81,14 +81,10 @@ SECTION = Section(
     template="mixed.html.j2",
     links=(("mixed", "Cheap and exact"),),
     redaction={
-        Mixed: published("method exact share items failed", inside="classes groups", least="items"),
-        ClassAgreement: published(
-            "target class_name items correlation spread error cheap exact",
-            least="items",
-        ),
+        Mixed: published("method exact", least="items"),
+        ClassAgreement: published("target class_name", least="items"),
         MixedGroup: published(
-            "group target class_name mentions documents items cheap weight correction corrected "
-            "interval alone alone_interval needed reason",
+            "group target class_name reason",
             stands=lambda row, fewest: min(row.items, row.documents) >= fewest,
         ),
     },

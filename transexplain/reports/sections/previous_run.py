@@ -8,8 +8,8 @@ from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable
 from transexplain.reports.phrasing import named, percent
-from transexplain.reports.redaction import Redactor, published
-from transexplain.reports.report_section import Section, Statement, merged, of_run
+from transexplain.reports.redaction import Redactor, is_large, published
+from transexplain.reports.report_section import RunNamed, Section, Statement, merged, of_run
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
 from transexplain.reports.sections.item_fates import FateCounts, counts_of
@@ -50,13 +50,9 @@ class GroupRate:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Previous:
+class Previous(RunNamed):
     """The run that this one is compared with, and what is different; nothing is tested here."""
 
-    run_id: str
-    name: str
-    state: str
-    created: float
     model_changed: bool  #: weights, config or tokenizer
     data_changed: bool
     method_changed: bool  #: or its parameters
@@ -178,11 +174,7 @@ def _sentences(report: Any) -> Iterator[Statement]:
 
 
 def _enough(row: GroupRate, fewest: int) -> bool:
-    """Return whether neither the items predicted so nor the others are few in either run."""
-    counts = [
-        part for rate in (row.before, row.now) for part in (rate.count, rate.total - rate.count)
-    ]
-    return all(count == 0 or count >= fewest for count in counts)
+    return all(is_large(rate.count, rate.total, fewest) for rate in (row.before, row.now))
 
 
 def _redacted(value: Previous | None, summary: Any, redactor: Redactor) -> Previous | None:
@@ -209,16 +201,10 @@ SECTION = Section(
     template="previous.html.j2",
     links=(("previous", "The run before"),),
     redaction={
-        Previous: published(
-            "run_id name state created model_changed data_changed method_changed common "
-            "other_prediction",
-            inside="counts rates verdicts groups",
-        ),
-        GroupRate: published("group prediction", inside="before now", stands=_enough),
-        VerdictChange: published(
-            "group mention_before mention_after outcome_before outcome_after turned",
-        ),
-        GroupChange: published("group target class_name before now flagged_before flagged_now"),
+        Previous: published("run_id name state"),
+        GroupRate: published("group prediction", stands=_enough),
+        VerdictChange: published("group"),
+        GroupChange: published("group target class_name"),
     },
     of_summary={"previous": _redacted},
     present=lambda report: report.previous is not None,
