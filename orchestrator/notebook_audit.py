@@ -30,7 +30,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from orchestrator.dispatch.finish import exit_code, write_reports
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import AuditSpec
@@ -480,7 +480,7 @@ def _run(
         bar = tqdm(total=rows, desc=name, unit="item", disable=not progress)
         try:
             with bar, _interruptible() as stop:
-                run_local(
+                run_here(
                     db,
                     run_id,
                     settings,

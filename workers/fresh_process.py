@@ -7,14 +7,12 @@ in it right after its canary passed, a second process does the same, and their p
 say so. A kill from outside ends the parent, too, and convicts nobody.
 """
 
-import math
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -27,7 +25,7 @@ from transexplain.text.error_frames import frames_of_thread
 from transexplain.types.observer import Caution, Observer
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from workers import logs
-from workers.child_process import POLL, HungError, await_message, ended, portable
+from workers.child_process import HungError, await_message, ended, portable
 from workers.heartbeat import START_DEADLINE
 from workers.model_cache import ModelCache
 from workers.shard_work import compute, model_for
@@ -111,16 +109,20 @@ class _Trial:
                 process.wait()
 
     def _watched(self, pipe: Connection) -> ShardResult:
-        limit = max(START_DEADLINE, self._job.deadline)  # until there is a model
+        limit, hung = max(START_DEADLINE, self._job.deadline), False  # until there is a model
         while True:
             try:
-                await_message(pipe, limit + _GRACE, self._look)
+                await_message(pipe, _GRACE if hung else limit, self._look)
             except HungError:
-                self._hear("hung", "")
+                if hung:
+                    self._hear("hung", "")
+                hung = True
+                pipe.send("where")
+                continue
             kind, content = pipe.recv()
             if kind == "result":
                 return content  # type: ignore[no-any-return]
-            limit = _limit_after(kind, limit, self._job.deadline)
+            limit, hung = _limit_after(kind, limit, self._job.deadline), False
             self._hear(kind, content)
 
     def _look(self) -> None:
@@ -171,17 +173,20 @@ def serve(descriptor: int) -> None:
     pipe = Connection(descriptor)
     job: ShardJob = pipe.recv()
     logs.join(job.logged)
-    reporter = _Reporter(pipe, job.deadline)
-    threading.Thread(target=_end_with_parent, args=(pipe,), daemon=True).start()
+    reporter = _Reporter(pipe)
+    watch = (pipe, reporter, threading.get_ident())
+    threading.Thread(target=_follow_parent, args=watch, daemon=True).start()
     try:
         reporter.report("result", _computed(job, reporter))
     except Exception as error:  # noqa: BLE001 - raised again where the result is wanted
         reporter.report("failed", portable(error))
 
 
-def _end_with_parent(pipe: Connection) -> None:
+def _follow_parent(pipe: Connection, reporter: "_Reporter", working: int) -> None:
+    """Say where the work hangs when the parent asks, and end with it."""
     with suppress(EOFError, OSError):
-        pipe.recv()  # nothing ever comes
+        while pipe.recv():
+            reporter.report("hung", frames_of_thread(working))
     os._exit(0)
 
 
@@ -216,21 +221,15 @@ def _tried(job: ShardJob) -> Iterator[tuple[str, int]]:
 
 
 class _Reporter:
-    """Observer that reports to the parent what is computed, and where it hangs."""
+    """Observer that reports to the parent what is computed."""
 
-    def __init__(self, pipe: Connection, deadline: float) -> None:
-        self._pipe, self._deadline = pipe, deadline
-        # since the last word, the first of which says that the model is there; a clock would go on
-        # while both processes are stopped
-        self._naps, self._limit = -math.inf, math.inf
-        self._working = threading.get_ident()
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
         self._lock = threading.Lock()
-        threading.Thread(target=self._watch, daemon=True).start()
 
     def report(self, kind: str, content: object) -> None:
-        """Send a message; the time limit of the next begins."""
+        """Send a message."""
         with self._lock:
-            self._naps, self._limit = 0.0, _limit_after(kind, self._limit, self._deadline)
             self._pipe.send((kind, content))
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
@@ -244,9 +243,3 @@ class _Reporter:
 
     def should_stop(self) -> bool:
         return False  # the parent ends this process
-
-    def _watch(self) -> None:
-        while self._naps * POLL <= self._limit:
-            time.sleep(POLL)
-            self._naps += 1
-        self.report("hung", frames_of_thread(self._working))

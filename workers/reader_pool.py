@@ -90,18 +90,17 @@ class ReaderPool:
             self._free.put(reader)
             self._threads.submit(self._apart, _Reader.begin_early)
 
-    def watches(self, key: str) -> bool:
-        """Return whether hangs are found here: the parts of this job are read by processes."""
-        return self.processes > 0 and self._jobs[key][1] is not None
+    def prepare(self, key: str, job: "ReadingJob") -> bool:
+        """Make a job known by its key before its parts are read; the latest ones are kept.
 
-    def prepare(self, key: str, job: "ReadingJob") -> None:
-        """Make a job known by its key before its parts are read; the latest ones are kept."""
-        if key in self._jobs:
-            self._jobs.move_to_end(key)
-            return
-        self._jobs[key] = (job, _sent(job) if self.processes else None)
-        while len(self._jobs) > _KEPT:
-            self._jobs.popitem(last=False)
+        Returns whether processes read its parts, so that hangs are found here.
+        """
+        if key not in self._jobs:
+            self._jobs[key] = (job, _sent(job) if self.processes else None)
+            while len(self._jobs) > _KEPT:
+                self._jobs.popitem(last=False)
+        self._jobs.move_to_end(key)
+        return self._jobs[key][1] is not None
 
     def read(self, key: str, part: "ReadPart") -> "Future[list[Entry]]":
         """The entries of a part, soon; raises ReaderDiedError, or as `reading.read_part`."""
@@ -332,8 +331,7 @@ class ReadAhead:
         self._readers, self._meter, self._key = readers, meter, claim.run_id
         self._should_stop, self._moved = should_stop, moved
         job = ReadingJob.of(plan, model, by_reference=readers.processes > 0)
-        readers.prepare(self._key, job)
-        self._watched = readers.watches(self._key)
+        self._watched = readers.prepare(self._key, job)
         self._left = parts_of(plan, claim.shard, claim.caution)
         together = -(-read_together(model) // PART[plan.dataset.modality])
         self._ahead: deque[Future[list[Entry]]] = deque()

@@ -320,7 +320,7 @@ def _dispatch(
 ) -> None:
     """Execute the runs here and report, or send them to workers; then post finished verdicts."""
     from orchestrator.dispatch import finish
-    from orchestrator.dispatch.local import run_local
+    from orchestrator.dispatch.local import run_here
     from orchestrator.dispatch.queue import top_up
     from orchestrator.dispatch.stopping import stopping
     from orchestrator.schedule.verdict_posts import deliver
@@ -330,7 +330,7 @@ def _dispatch(
             top_up(store, settings)
             break
         with stopping() as stop:
-            run_local(store, run_id, settings, stop=stop)
+            run_here(store, run_id, settings, stop=stop)
         finish.report(store, run_id, report_dir)
     for delivery in deliver(store):
         to = f"receiver {delivery.number} ({delivery.receiver.kind})"

@@ -158,12 +158,14 @@ class LocalProcesses:
 
     def work(self, job: RunJob) -> None:
         """Work as `Executor.work` does."""
-        from orchestrator.dispatch.local import run_local
+        from orchestrator.dispatch.local import run_here, run_processes
 
-        force, (db, run_id, report, stop, model) = self._workforce, job
-        run_local(
-            db, run_id, force.settings, force.processes, model=model, report=report, stop=stop
-        )
+        settings, processes = self._workforce.settings, self._workforce.processes
+        db, run_id, report, stop, model = job
+        if processes > 1:  # they load their own model
+            run_processes(db, run_id, settings, processes, report=report, stop=stop)
+        else:
+            run_here(db, run_id, settings, model=model, report=report, stop=stop)
 
 
 class QueuedWorkers:

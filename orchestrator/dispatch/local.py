@@ -47,26 +47,6 @@ def local_settings(settings: Settings) -> Settings:
     return replace(settings, lease_seconds=min(settings.lease_seconds, LEASE_SECONDS))
 
 
-def run_local(
-    db: Database,
-    run_id: str,
-    settings: Settings,
-    processes: int = 1,
-    *,
-    model: "LoadedModel | None" = None,
-    report: Reports = NOBODY,
-    stop: threading.Event | None = None,
-) -> None:
-    """Work on a run in this process, or in `processes` children; see `run_here`, `run_processes`.
-
-    `model` is one that is loaded already; children load their own.
-    """
-    if processes > 1:
-        run_processes(db, run_id, settings, processes, report=report, stop=stop)
-    else:
-        run_here(db, run_id, settings, model=model, report=report, stop=stop)
-
-
 def run_here(  # noqa: PLR0913 - who works here says all of it, and most say little
     db: Database,
     run_id: str,
@@ -241,26 +221,25 @@ class _Children:
         raw: Any = self._context.RawArray  # as typeshed has it, no sequence of numbers
         #: of the children's meters; who takes a dead one's place counts on
         self.cells: list[Cells] = [raw("d", SIZE) for _ in range(processes)]
-        self._running = [self._make(place) for place in range(processes)]
+        self._running: list[SpawnProcess] = []
         self._vain = 0  # deaths without a claim in between
-        self._claims = 0
+        self._claims = runs.claims(db, run_id)
 
     def __enter__(self) -> Self:
-        self._claims = runs.claims(self._db, self._run_id)
-        for child in self._running:
-            start_ignoring_interrupts(child)
+        self._running += map(self._begun, range(len(self.cells)))
         return self
 
     def __exit__(self, *_: object) -> None:
         for child in self._running:
-            if child.is_alive():
-                child.terminate()
+            child.terminate()
         for child in self._running:
             child.join()
 
-    def _make(self, place: int) -> "SpawnProcess":
+    def _begun(self, place: int) -> "SpawnProcess":
         work = (self._run_id, self._settings, self._threads, self.cells[place], len(self.cells))
-        return self._context.Process(target=_child, args=work)
+        child = self._context.Process(target=_child, args=work)
+        start_ignoring_interrupts(child)
+        return child
 
     def alive(self) -> bool:
         """Return whether any child works, or died since the last look and is to be replaced."""
@@ -280,8 +259,7 @@ class _Children:
             shards.expire(self._db, self._run_id, worker_prefix(child.pid or 0))
             self._count_death(child.exitcode)
             WorkMeter(self.cells[place]).shard_ended()
-            self._running[place] = self._make(place)
-            start_ignoring_interrupts(self._running[place])
+            self._running[place] = self._begun(place)
 
     def _count_death(self, exitcode: int) -> None:
         claims = runs.claims(self._db, self._run_id)

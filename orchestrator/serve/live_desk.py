@@ -12,7 +12,6 @@ import gc
 import json
 import logging
 import os
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -350,7 +349,7 @@ class LiveDesk(Desk):
         return digest in self._refused
 
     def allow(self, client: str) -> None:
-        """Count a request of a client; raises RequestError where there were too many."""
+        """Count a request of a client, in one thread; RequestError where there were too many."""
         wait = self._buckets.take(client)
         if wait:
             text = f"At most {self.settings.rate} requests a minute; try again in {wait:.0f} s."
@@ -449,16 +448,14 @@ class Buckets:
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()  #: tokens, and when
-        self._lock = threading.Lock()
 
     def take(self, client: str, now: float | None = None) -> float:
         """Take a token and return 0, or the seconds until there is one."""
         now = time.monotonic() if now is None else now
-        with self._lock:
-            tokens, at = self._left.pop(client, (float(self._rate), now))
-            tokens = min(float(self._rate), tokens + (now - at) * self._rate / 60)
-            wait = 0.0 if tokens >= 1 else (1 - tokens) * 60 / self._rate
-            self._left[client] = (tokens - 1 if not wait else tokens, now)
-            while len(self._left) > _CLIENTS:
-                self._left.popitem(last=False)
+        tokens, at = self._left.pop(client, (float(self._rate), now))
+        tokens = min(float(self._rate), tokens + (now - at) * self._rate / 60)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) * 60 / self._rate
+        self._left[client] = (tokens - 1 if not wait else tokens, now)
+        while len(self._left) > _CLIENTS:
+            self._left.popitem(last=False)
         return wait

@@ -17,7 +17,7 @@ from report_samples import biased_run
 from shard_pool import ShardPool
 from tiny_audit import make_audit, make_audit_with_authors
 
-from orchestrator.dispatch.local import run_here, run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.dispatch.stopping import Reports
 from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.plan.audit_plan import check_data
@@ -331,7 +331,7 @@ def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.Mon
         with planned(tmp_path, snapshot) as (db, settings, run_id, prepared):
             assert prepared.plan.dataset.manifest == (snapshot == "manifest")
             assert not check_data(prepared).failing
-            run_local(db, run_id, settings, model=prepared.model)
+            run_here(db, run_id, settings, model=prepared.model)
             assert runs.get(db, run_id).shards["done"] == 5
             found.append(saved(db, run_id))
     assert found[0] == found[1]
@@ -341,7 +341,7 @@ def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path: Path) -> None:
     with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
         shutil.move(tmp_path / "part-3.jsonl", tmp_path / "kept")
-        run_local(db, run_id, settings, model=prepared.model)
+        run_here(db, run_id, settings, model=prepared.model)
         progress = runs.progress(db, run_id)
         assert (progress.states["done"], progress.states["dead"]) == (4, 1)
         (dead,) = shards.list_shards(db, run_id, states=("dead",))
@@ -349,5 +349,5 @@ def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path
         assert "put it back and resume" in str(dead.error)
         shutil.move(tmp_path / "kept", tmp_path / "part-3.jsonl")
         assert shards.redrive(db, run_id) == 1
-        run_local(db, run_id, settings, model=prepared.model)
+        run_here(db, run_id, settings, model=prepared.model)
         assert runs.progress(db, run_id).items_done == 40

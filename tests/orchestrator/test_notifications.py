@@ -25,7 +25,7 @@ from tiny_audit import make_audit
 from typer.testing import CliRunner
 
 from orchestrator.cli.command_line import app
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.schedule import notices, signed_post, tick, verdict_posts
 from orchestrator.schedule.notices import (
     Notice,
@@ -101,7 +101,7 @@ def made(db: Database) -> FireDelivery:
 
 def finished(db: Database, settings: Settings) -> str:
     run_id = run_now(db, settings, "nightly")
-    run_local(db, run_id, settings)
+    run_here(db, run_id, settings)
     return run_id
 
 
@@ -122,7 +122,7 @@ def test_a_verdict_is_posted_once_signed_and_compared(
 ) -> None:
     waiting = run_now(db, settings, "nightly")
     assert deliver(db) == [], "the run is not over"
-    run_local(db, waiting, settings)
+    run_here(db, waiting, settings)
     with ThreadPoolExecutor(4) as pool:
         taken = list(pool.map(lambda _: deliver(db), range(4)))
     assert sum(map(len, taken)) == len(receiver.posts) == 1

@@ -26,7 +26,7 @@ from typer.testing import CliRunner, Result
 
 from orchestrator.cli.command_line import app
 from orchestrator.dispatch import queue
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.schedule import tick as ticking
 from orchestrator.schedule.fire_times import check, latest, upcoming
 from orchestrator.schedule.tick import add_schedule, tick
@@ -432,7 +432,7 @@ def test_a_clock_in_another_folder_finds_the_files(
         connection.execute(update(schedule).values(since=schedule.c.since - 120))
     ((_, run_id, error),) = tick(db, settings)
     assert error is None and run_id is not None
-    run_local(db, run_id, settings)
+    run_here(db, run_id, settings)
     state = runs.progress(db, run_id)
     assert (state.state, state.items_done) == ("done", 16)
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.dispatch import finish
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.schedule import tick
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
@@ -64,7 +64,7 @@ def make_runs(db: Database, settings: Settings, folder: Path) -> tuple[str, str,
     for count, more in ((16, ()), (60, ("",))):
         write_texts(folder, count, *more)
         made.append(tick.run_now(db, settings, "nightly"))
-        run_local(db, made[-1], settings)
+        run_here(db, made[-1], settings)
         finish.as_json(db, made[-1])
     return made[0], made[1], tick.run_now(db, settings, "nightly")
 

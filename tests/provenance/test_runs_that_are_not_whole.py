@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from verified_runs import SMALL
 
 from orchestrator.cli.command_line import app
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.data.shard_reader import make_shards
@@ -96,7 +96,7 @@ def two_runs(
             cut = make_shards(plan.dataset.rows, plan.shard_size)
             other, run_id = (runs.create(db, plan, cut) for _ in range(2))
             for one in (other, run_id):
-                run_local(db, one, settings)
+                run_here(db, one, settings)
     monkeypatch.setenv("TRANSEXPLAIN_SNAPSHOT_DIR", str(tmp_path / "snapshots"))
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", url)
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,7 @@ from tiny_audit import make_audit, texts
 from verified_runs import SMALL, audited, execute, failed, flipped, rows, tampered
 
 import transexplain as te
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.engine import steps
@@ -115,7 +115,7 @@ def test_whatever_changes_in_the_middle_of_a_run(
         assert bench.work(run_id) == "done"
         end_of_compilation()
         monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
-        run_local(db, run_id, settings)
+        run_here(db, run_id, settings)
         execution = manifest_of(db, run_id).execution
     changed = Audit(folder, (run_id,))
     first, *others = (execution["computed"][one["computed"]] for one in execution["shards"])

@@ -12,7 +12,7 @@ from evaluation_samples import plan_of, scores, stored
 from report_samples import Visible
 from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_local
+from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
@@ -577,7 +577,7 @@ def test_a_tiny_evaluation_from_run_to_reports(db: Database, tmp_path: Path) -> 
     )
     plan = replace(prepared.plan, task="evaluation", evaluation=evaluation)
     run_id = runs.create(db, plan, prepared.shards)
-    run_local(db, run_id, settings, model=prepared.model)
+    run_here(db, run_id, settings, model=prepared.model)
     summary = tabulate(db, run_id)
     assert [one.metric for one in summary.tables] == list(METRICS)
     assert summary.evaluated.measured == 12

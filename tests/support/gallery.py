@@ -110,7 +110,7 @@ def run_audit(
     task: str = "audit",
 ) -> Audit:
     """Run a specification's file or keys here; store and snapshot lie below `folder`."""
-    from orchestrator.dispatch.local import run_local
+    from orchestrator.dispatch.local import run_here, run_processes
     from transexplain.settings import Settings
     from transexplain.store import runs
     from transexplain.store.revisions import open_database
@@ -121,7 +121,10 @@ def run_audit(
     with open_database(url, upgrade=True) as db:
         ids = tuple(runs.create(db, prepared.plan, prepared.shards) for _ in range(times))
         for run_id in ids:
-            run_local(db, run_id, settings, processes, model=prepared.model)
+            if processes > 1:
+                run_processes(db, run_id, settings, processes)
+            else:
+                run_here(db, run_id, settings, model=prepared.model)
     return Audit(folder, ids, url)
 
 

@@ -233,9 +233,8 @@ def test_what_cannot_be_sent_is_read_by_a_thread(
 ) -> None:
     model = replace(texts.model, encoder=Closure(texts.model.encoder))
     job = ReadingJob.of(texts.plan, model)
-    pool.prepare("run", job)
-    pool.prepare("run", job)
-    assert not pool.watches("run")
+    assert not pool.prepare("run", job)
+    assert not pool.prepare("run", job)
     assert "items are read by a thread" in caplog.text
     (part, *_) = all_parts(texts)
     found = pool.read("run", part).result(60)
@@ -265,10 +264,8 @@ class Slow:
         self.asked: list[tuple[ReadPart, Future[list[Any]]]] = []
         self._watched = watched
 
-    def prepare(self, key: str, job: ReadingJob) -> None:
+    def prepare(self, key: str, job: ReadingJob) -> bool:
         self.job = job
-
-    def watches(self, key: str) -> bool:
         return self._watched
 
     def read(self, key: str, part: ReadPart) -> "Future[list[Any]]":
