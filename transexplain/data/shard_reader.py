@@ -83,7 +83,7 @@ def read_shard(
 
     pictured = with_pictures(root, read_rows(ref, shard), file_of, _TOGETHER)
     return (
-        _item(ref, row, root, opened=row["id"] not in unopened, picture=picture)
+        item_of(ref, row, root, opened=row["id"] not in unopened, picture=picture)
         for row, picture in pictured
     )
 
@@ -222,7 +222,7 @@ def _failure(row: Mapping[str, Any]) -> ItemFailure:
     )
 
 
-def _item(
+def item_of(
     ref: DatasetRef,
     row: dict[str, Any],
     root: AnyPath,
@@ -230,6 +230,7 @@ def _item(
     opened: bool = True,
     picture: RemotePath | None = None,
 ) -> Item | ItemFailure:
+    """The item of a row, or its failure; `picture`: its file, where that was read already."""
     name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
         return _failure(row)
