@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -33,7 +33,7 @@ def with_pictures(
     None where there is no name, where it leads outside, and for folders of this machine.
     """
     if not isinstance(root, RemotePath):
-        yield from ((row, None) for row in rows)
+        yield from zip(rows, repeat(None))
         return
     waiting = iter(rows)
     while some := list(islice(waiting, together)):
