@@ -18,7 +18,7 @@ from unittest import mock
 STAGES: dict[str, tuple[str, ...]] = {
     "read": (
         "transexplain.data.shard_reader:read_rows",
-        "transexplain.data.shard_reader:_item",
+        "transexplain.data.shard_reader:item_of",
     ),
     "encode": ("transexplain.explaining.explain_request:Request.encode",),
     "batch": (

@@ -14,7 +14,7 @@ import numpy as np
 
 from transexplain.data.attribution_rows import AttributionReader, FileColumns, GivenAttribution
 from transexplain.data.class_names import names_of
-from transexplain.data.shard_reader import read_rows
+from transexplain.data.shard_reader import item_of, read_rows
 from transexplain.data.snapshot import snapshot_folder, snapshot_ref, unwritable, write_snapshot
 from transexplain.data.source_files import (
     NO_FACTS,
@@ -282,32 +282,24 @@ def read_attributions(plan: AuditPlan, shard: Shard) -> Iterator[GivenItem | Ite
     for row in read_rows(plan.dataset, shard):
         try:
             with reading_row():
-                if row["error_kind"] is not None:
-                    raise ItemError(row["error_kind"], row["error"])
-                item = _given(plan, row)
+                item = item_of(plan.dataset, row, Path())
+                outcome = (
+                    item
+                    if isinstance(item, ItemFailure)
+                    else _given(plan, item, json.loads(row["attributions"]))
+                )
         except ItemError as fault:
             yield ItemFailure(
                 item_id=row["id"], index=row["index"], kind=fault.kind, message=str(fault)
             )
         else:
-            yield item
+            yield outcome
 
 
-def _given(plan: AuditPlan, row: dict[str, Any]) -> GivenItem:
-    document = json.loads(row["attributions"])
+def _given(plan: AuditPlan, item: Item, document: Mapping[str, Any]) -> GivenItem:
     tokens = tuple(
         Token(text=text, start=start, end=end, special=special, word=word)
         for text, start, end, special, word in document["tokens"]
-    )
-    item = Item(
-        id=row["id"],
-        index=row["index"],
-        content=row["content"],
-        second_at=row["second_at"],
-        label=row["label"],
-        meta=json.loads(row["meta"]),
-        cluster=row.get("cluster") or "",
-        template=row.get("template") or "",
     )
     outcome = ItemOutcome(
         item_id=item.id,

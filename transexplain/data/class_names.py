@@ -29,7 +29,7 @@ def class_names(paths: Iterable[AnyPath], column: str) -> tuple[str, ...]:
 
     Raises DataSourceError where two files contradict each other.
     """
-    return agreed((str(path), _names_in(path, column)) for path in paths)
+    return agreed((str(path), names_of(str(path), column, _schema_of(path))) for path in paths)
 
 
 def agreed(named: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
@@ -47,11 +47,13 @@ def agreed(named: Iterable[tuple[str, tuple[str, ...]]]) -> tuple[str, ...]:
     return known
 
 
-def _names_in(path: AnyPath, column: str) -> tuple[str, ...]:
+def _schema_of(path: AnyPath) -> Mapping[bytes, bytes] | None:
+    """What a Parquet file says beside its schema."""
     if path.suffix.lower() != ".parquet":
-        return names_of(str(path), column)
+        return None
     with reading(path), parquet_file(path) as file:
-        return names_of(str(path), column, file.schema_arrow.metadata)
+        metadata: Mapping[bytes, bytes] | None = file.schema_arrow.metadata
+    return metadata
 
 
 def names_of(

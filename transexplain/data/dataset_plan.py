@@ -38,7 +38,7 @@ from transexplain.data.table_source import Columns, SeenFiles, expand, format_of
 from transexplain.errors import DataSourceError
 from transexplain.files import remote_files
 from transexplain.files.atomic_write import atomic_file, temporary_file
-from transexplain.files.paths import any_path, info_of
+from transexplain.files.paths import AnyPath, any_path, info_of
 from transexplain.files.remote_files import FileInfo, is_url
 from transexplain.types.plans import DatasetRef, DatasetSpec
 
@@ -59,13 +59,14 @@ def plan_dataset(spec: DatasetSpec, snapshot_dir: Path) -> DatasetRef:
     """
     if spec.snapshot == "copy":
         return snapshot.prepare(spec, snapshot_dir)
-    if reason := _obstacle(spec):
-        if spec.snapshot == "manifest":
-            raise _refused(spec, reason)
-        return snapshot.prepare(spec, snapshot_dir)
-    files = _files(spec.source)
+    reason = _obstacle(spec)
+    paths = () if reason else expand(spec.source.removeprefix("files:"))
+    reason = reason or _packed(paths)
+    if reason and spec.snapshot == "manifest":
+        raise _refused(spec, reason)
+    files = [] if reason else list(map(info_of, paths))
     size = sum(file.size for file in files)
-    if spec.snapshot == "auto" and size <= COPIED:
+    if reason or (spec.snapshot == "auto" and size <= COPIED):
         return snapshot.prepare(spec, snapshot_dir)
     folder, hashed = snapshot.snapshot_folder(snapshot_dir), size <= _HASHED
     planning = _Planning(spec, folder, hashed, SeenFiles(spec))
@@ -102,19 +103,15 @@ def _obstacle(spec: DatasetSpec) -> str:
         return "data.sample draws from all rows"
     if spec.encoding not in (None, UTF8):
         return f"data.encoding is {spec.encoding}"
-    try:
-        paths = [Path(file.url) for file in _files(spec.source)]
-    except DataSourceError:
-        return ""  # raised again when the files are read
+    return ""
+
+
+def _packed(paths: Sequence[AnyPath]) -> str:
+    """Why there can be no manifest of some files; "" where there can be."""
     for path in paths:
         if path.suffix.lower() == ".gz" or format_of(path) not in _FORMATS:
             return f"{path.name} cannot be read from any row:"
     return ""
-
-
-def _files(source: str) -> list[FileInfo]:
-    """The files that a path, a URL or a glob of them means, sorted."""
-    return [info_of(path) for path in expand(source.removeprefix("files:"))]
 
 
 @dataclass(slots=True)
@@ -173,7 +170,7 @@ class _Planning:
             return snapshot.named_by_digest(plain, self.folder)
         firsts, facts = clustering
         joined = {row: first for row, first in enumerate(firsts) if first is not None}
-        names = [*(column for column in columns if column != "cluster"), "cluster"]
+        names = list(dict.fromkeys((*columns, "cluster")))
         manifest = read_manifest(plain)
         listed = (manifest.listed(number) for number in range(len(manifest.starts) - 1))
         with temporary_file(self.folder) as clustered:

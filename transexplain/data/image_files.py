@@ -7,7 +7,8 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from itertools import islice
+from dataclasses import replace
+from itertools import islice, repeat
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -17,8 +18,8 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from transexplain.data.source_files import FileFacts, Record, inside, picture_digest, printable
 from transexplain.errors import DataSourceError, ItemError, RemoteFileError
-from transexplain.files.paths import AnyPath, RemotePath, local_path, with_contents
-from transexplain.files.remote_files import is_url, pinned, under
+from transexplain.files.paths import AnyPath, RemotePath, local_path
+from transexplain.files.remote_files import is_url, pinned, read_all, under
 from transexplain.types.plans import DatasetSpec, Modality
 
 T = TypeVar("T")
@@ -32,14 +33,15 @@ def with_pictures(
     None where there is no name, where it leads outside, and for folders of this machine.
     """
     if not isinstance(root, RemotePath):
-        yield from ((row, None) for row in rows)
+        yield from zip(rows, repeat(None))
         return
     waiting = iter(rows)
     while some := list(islice(waiting, together)):
         names = list(map(name_of, some))
         paths = {name: path for name in names if (path := _below(root, name)) is not None}
-        contents = dict(zip(paths, with_contents(paths.values()), strict=True))
-        yield from zip(some, map(contents.get, names), strict=True)
+        contents = zip(paths, read_all([path.url for path in paths.values()]), strict=True)
+        read = {name: replace(paths[name], content=content) for name, content in contents}
+        yield from zip(some, map(read.get, names), strict=True)
 
 
 def _below(root: RemotePath, name: str | None) -> RemotePath | None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,7 +84,7 @@ def read_shard(
 
     pictured = with_pictures(root, read_rows(ref, shard), file_of, _TOGETHER)
     return (
-        _item(ref, row, root, opened=row["id"] not in unopened, picture=picture)
+        item_of(ref, row, root, opened=row["id"] not in unopened, picture=picture)
         for row, picture in pictured
     )
 
@@ -222,7 +223,7 @@ def _failure(row: Mapping[str, Any]) -> ItemFailure:
     )
 
 
-def _item(
+def item_of(
     ref: DatasetRef,
     row: dict[str, Any],
     root: AnyPath,
@@ -230,6 +231,7 @@ def _item(
     opened: bool = True,
     picture: RemotePath | None = None,
 ) -> Item | ItemFailure:
+    """The item of a row, or its failure; `picture`: its file, where that was read already."""
     name, index = row["id"], row["index"]
     if row["error_kind"] is not None:
         return _failure(row)
@@ -394,10 +396,9 @@ def stored_rows(
     if ref.manifest:  # read whole from the files that it lists
         return manifest_rows(ref, rows.start, rows.stop)
     tables = _pieces if is_url(ref.snapshot) else _groups
-    return (
-        row
+    return chain.from_iterable(
+        table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
         for start, table in tables(ref, rows, columns)
-        for row in table[max(rows.start - start, 0) : rows.stop - start].to_pylist()
     )
 
 
@@ -424,23 +425,29 @@ def _groups(
     ref: DatasetRef, rows: range, columns: list[str] | None
 ) -> Iterator[tuple[int, pa.Table]]:
     """The row groups with some rows, of a file of this machine, each with its first row."""
-    state, start = Path(ref.snapshot).stat(), 0
+    start = 0
     with pq.ParquetFile(ref.snapshot, pre_buffer=False) as file:
         for group in range(file.num_row_groups):
             size = file.metadata.row_group(group).num_rows
             if max(rows.start, start) < min(rows.stop, start + size):
                 yield (
                     start,
-                    _whole_group(ref.snapshot, state.st_mtime_ns, state.st_size, group)
+                    _whole_group(file, Path(ref.snapshot), group)
                     if columns is None
                     else file.read_row_group(group, columns, use_threads=False),
                 )
             start += size
 
 
-@lru_cache(maxsize=1)  # the next part is mostly in it, too
-def _whole_group(snapshot: str, changed: int, size: int, group: int) -> pa.Table:
-    """All columns of a row group of a file in this state."""
-    del changed, size
-    with pq.ParquetFile(snapshot, pre_buffer=False) as file:
-        return file.read_row_group(group, use_threads=False)
+#: the row group read last, by the state of its file: the next part is mostly in it, too
+_latest: tuple[tuple[str, int, int, int], pa.Table] | None = None
+
+
+def _whole_group(file: pq.ParquetFile, snapshot: Path, group: int) -> pa.Table:
+    """All columns of a row group."""
+    global _latest  # noqa: PLW0603 - two threads may read it twice, which costs time only
+    state, latest = snapshot.stat(), _latest
+    key = (str(snapshot), state.st_mtime_ns, state.st_size, group)
+    if latest is None or latest[0] != key:
+        latest = _latest = (key, file.read_row_group(group, use_threads=False))
+    return latest[1]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 from transexplain.errors import (
@@ -126,14 +126,6 @@ def verify(ref: DatasetRef) -> None:
             f"the dataset snapshot {path} has changed since the audit was planned "
             f"(sha256 {digest[:12]}, planned {ref.fingerprint[:12]}); plan the audit again"
         )
-
-
-@overload
-def inside(root: Path, name: str, *, resolved: bool = False) -> Path: ...
-
-
-@overload
-def inside(root: AnyPath, name: str, *, resolved: bool = False) -> AnyPath: ...
 
 
 def inside(root: AnyPath, name: str, *, resolved: bool = False) -> AnyPath:

@@ -36,8 +36,8 @@ from transexplain.data.source_files import (
     with_partitions,
 )
 from transexplain.errors import DataSourceError, ItemError, did_you_mean
-from transexplain.files.paths import AnyPath, RemotePath, local_path, matching_paths
-from transexplain.files.remote_files import is_url, pinned, under
+from transexplain.files.paths import AnyPath, RemotePath, local_path
+from transexplain.files.remote_files import is_url, matching, pinned, under
 from transexplain.types.pairs import joined
 from transexplain.types.plans import DatasetSpec, Modality
 
@@ -462,16 +462,16 @@ def expand(location: str) -> tuple[AnyPath, ...]:
     `{000..012}` are the numbers from 000 to 012, `{a,b}` is a and b; every such file has to exist.
     URLs name files, globs and folders (with `/` at the end), with a {range} or without.
 
-    Raises DataSourceError where there is none, and for another folder; as
-    `paths.matching_paths`.
+    Raises DataSourceError where there is none, and for another folder; RemoteFileError,
+    ObjectStoreError.
     """
     if is_url(location) and location.endswith("/"):
         return _remote_partitions(location)
     if is_url(location):
-        named = {
-            path.url: path for part in _without_braces(location) for path in matching_paths(part)
+        files = {
+            file.url: file for part in _without_braces(location) for file in matching(pinned(part))
         }
-        return tuple(named[url] for url in sorted(named))
+        return tuple(RemotePath(url, files[url]) for url in sorted(files))
     literal = local_path(location)
     names = [str(literal)] if literal.exists() else _matching(str(literal))
     if literal.is_dir():

@@ -2,9 +2,8 @@
 
 import io
 import os
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
@@ -16,9 +15,6 @@ from transexplain.files.remote_files import (
     RangeReader,
     check_address,
     is_url,
-    matching,
-    pinned,
-    read_all,
 )
 
 _LONGEST = 255  #: bytes of one name, on every file system in use
@@ -174,18 +170,3 @@ def write_whole(path: AnyPath, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as partial:
         partial.write_bytes(content)
-
-
-def matching_paths(pattern: str) -> tuple[RemotePath, ...]:
-    """The files that a URL with `*`, `?`, `[...]` or `**` matches, of `hf://` at a commit.
-
-    Raises RemoteFileError where there is none; ObjectStoreError.
-    """
-    return tuple(RemotePath(file.url, file) for file in matching(pinned(pattern)))
-
-
-def with_contents(paths: Iterable[RemotePath]) -> list[RemotePath]:
-    """The same files with their bytes, read several at the same time; all are in memory at once."""
-    named = list(paths)
-    contents = read_all([path.url for path in named])
-    return [replace(path, content=content) for path, content in zip(named, contents, strict=True)]
