@@ -129,11 +129,6 @@ class Request:
             return AnswerScheme()
         return LabelScheme(self.names.classes) if self.head == "tokens" else None
 
-    def check(self, item: Item) -> None:
-        """Raise ItemError for an item that the model's head cannot answer."""
-        if self.scheme is not None:
-            self.scheme.check(item)
-
     def classes_of(self, item: Item) -> tuple[int, ...] | None:
         """The classes that an item's label names; None: there is no label, or no such class.
 

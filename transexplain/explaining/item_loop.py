@@ -135,7 +135,7 @@ class _Portion:
         self.batches: deque[list[Member]] = deque()
 
     def _accept(self, entries: Sequence[Item | ItemFailure | Encoded]) -> None:
-        request = self._request
+        request, scheme = self._request, self._request.scheme
         classes: dict[str | None, tuple[int, ...] | None] = {}  # by label
         labelled = any(target.kind == "label" for target in request.targets)
         items = [entry for entry in entries if isinstance(entry, Item)]
@@ -148,7 +148,8 @@ class _Portion:
                 continue
             item = encoded.item
             try:
-                request.check(item)
+                if scheme is not None:
+                    scheme.check(item)
                 if item.label not in classes:
                     classes[item.label] = request.classes_of(item)
             except ItemError as error:

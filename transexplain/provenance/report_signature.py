@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from transexplain.data.source_files import file_digest
 from transexplain.errors import ConfigurationError
 from transexplain.files.paths import AnyPath
-from transexplain.provenance.verification import Checks, VerifiedLine, judged
+from transexplain.provenance.verification import Checks, judged
 from transexplain.registry import require
 from transexplain.settings import secret
 from transexplain.text.parsing import UnreadableError, read_json, read_text
@@ -157,15 +157,15 @@ def signature_checks(path: Path, public_key: Path, run_id: str | None = None) ->
     except OSError as error:
         raise ConfigurationError(f"cannot read the signature {path}: {error.strerror}") from error
     except ValueError as error:  # no text, or too large
-        yield _failed(f"{path} is no signature: {error}")
+        yield judged("signature", [f"{path} is no signature: {error}"], "")
         return
     try:
         run, signed, digests = _verified(text, key, public_key)
     except _InvalidError as error:
-        yield _failed(f"{path}: {error}")
+        yield judged("signature", [f"{path}: {error}"], "")
         return
     good = f"of run {run}, made with the key of {public_key} (id {key.keyid[:16]}), dated {signed}"
-    yield VerifiedLine(name="signature", status="PASS", text=good)
+    yield judged("signature", [], good)
     if run_id is not None:
         faults = [] if run == run_id else [f"it is of run {run}"]
         yield judged("signed run", faults, run_id)
@@ -176,10 +176,6 @@ def signature_checks(path: Path, public_key: Path, run_id: str | None = None) ->
 
 class _InvalidError(ValueError):
     """A signature that is not valid, with the reason."""
-
-
-def _failed(text: str) -> VerifiedLine:
-    return VerifiedLine(name="signature", status="FAIL", text=text)
 
 
 def _verified(text: str, key: "SSlibKey", place: Path) -> tuple[str, str, dict[str, str]]:

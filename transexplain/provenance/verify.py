@@ -317,7 +317,9 @@ def verify(
     yield from input_checks(plan, request)
     yield _software(run, shards)
     if sample:
-        yield from again_checks(db, run_id, _at_current_paths(plan, request), sample, request)
+        dataset, method = request.dataset_of(plan.dataset), request.method_of(plan.method)
+        here = replace(plan, dataset=dataset, method=method)
+        yield from again_checks(db, run_id, here, sample, request)
     else:
         yield note("explained again", "no item: none was requested, or none is stored")
 
@@ -329,13 +331,6 @@ def drawn(rows: Iterable[tuple[int, str]], count: int, seed: int) -> list[tuple[
         return keyed_number(seed, entry[0], bits=256, algorithm="sha256", separator=":")
 
     return sorted(heapq.nsmallest(count, rows, key=key))
-
-
-def _at_current_paths(plan: AuditPlan, request: VerifyRequest) -> AuditPlan:
-    """The plan with its data, and its explainer, where they are now."""
-    return replace(
-        plan, dataset=request.dataset_of(plan.dataset), method=request.method_of(plan.method)
-    )
 
 
 def _manifest(db: Database, run_id: str, path: Path) -> VerifiedLine:
@@ -359,6 +354,4 @@ def _software(run: RecordedRun, shards: Sequence[RecordedShard]) -> VerifiedLine
                 changed.add(f"{name} {version} then, {software().get(name, 'none')} now")
     if changed:
         return note("software", "; ".join(sorted(changed)))
-    return VerifiedLine(
-        name="software", status="PASS", text="the versions that the run was made with"
-    )
+    return judged("software", [], "the versions that the run was made with")
