@@ -38,14 +38,14 @@ def test_a_learnt_difference_does_not_survive() -> None:
     assert (found.differences, found.randomised_differences) == (1, 0)
     [row] = found.rows
     assert (row.group, row.entities) == ("A", 12)
-    assert not row.survives(1.0)
+    assert row.shown(1.0) != "material"
     assert row.real.verdict == "difference" and row.real.share_interval[0] > 0.0
 
 
 def test_a_difference_that_randomised_models_share_survives_with_its_sign() -> None:
     found = randomised_control(control(1.0, 0.7), Rules(reference="B"))
     assert (found.differences, found.randomised_differences) == (1, 1)
-    assert found.rows[0].survives(1.0)
+    assert found.rows[0].shown(1.0) == "material"
     assert found.rows[0].shown(-1.0) == "unknown"
     opposite = randomised_control(control(1.0, -0.7), Rules(reference="B"))
     assert opposite is not None and opposite.rows[0].shown(1.0) == "small"
@@ -63,7 +63,7 @@ def test_a_sure_but_tiny_difference_is_no_material_part() -> None:
     [row] = found.rows
     assert row.randomised.share_interval[0] > 0.0  # beyond chance, and a fiftieth
     assert row.ratio == pytest.approx(0.02, abs=0.005)
-    assert row.shown(1.0) == "small" and not row.survives(1.0)
+    assert row.shown(1.0) == "small"
 
 
 def test_a_difference_that_may_be_nothing_has_no_ratio() -> None:

@@ -4,7 +4,7 @@ read.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from transexplain.errors import ConfigurationError
@@ -84,28 +84,25 @@ EntityKey = tuple[str, str]  #: group, entity
 
 
 def signed_bin(value: float) -> int:
-    """The bin of a finite number: that of its size, with its sign."""
+    """The bin of a finite number: that of its size, 1 % of it wide, with its sign.
+
+    The bin of -x mirrors that of x; ascending bins hold ascending numbers, bin 0 holds zeros.
+    """
     place = bin_of(abs(value))
     return place if value > 0.0 else -place
 
 
-@dataclass(slots=True)
-class SignedHistogram:
-    """Counts of signed numbers of any range in bins of 1 % of the number's size.
+def quantile(bins: Mapping[int, int], share: float) -> float:
+    """That of numbers, counted by `signed_bin`, which `share` of them do not exceed, to 0.5 %.
 
-    The bin of -x mirrors that of x; ascending bins hold ascending numbers, bin 0 holds zeros.
+    0 without any.
     """
-
-    counts: dict[int, int] = field(default_factory=dict)  #: bin -> numbers
-
-    def quantile(self, share: float) -> float:
-        """That of the numbers which `share` of them do not exceed, to 0.5 %; 0 without any."""
-        left = max(1, math.ceil(share * sum(self.counts.values()) - 1e-9))
-        for place in sorted(self.counts):
-            left -= self.counts[place]
-            if left <= 0:
-                return math.copysign(outer_edge(abs(place) - 0.5), place) if place else 0.0
-        return 0.0
+    left = max(1, math.ceil(share * sum(bins.values()) - 1e-9))
+    for place in sorted(bins):
+        left -= bins[place]
+        if left <= 0:
+            return math.copysign(outer_edge(abs(place) - 0.5), place) if place else 0.0
+    return 0.0
 
 
 class EntityTotals:
@@ -118,7 +115,7 @@ class EntityTotals:
     - documents: (group,) -> [documents that mention it]
     - pairs: (group, group) in order, or one twice -> [S S', S n', n S', n n'] over documents
       without a cluster
-    - sizes: (group, bin of `SignedHistogram`) -> [mentions of this relevance]
+    - sizes: (group, `signed_bin`) -> [mentions of this relevance]
     - clusters: (cluster, group, entity) -> [S, n]
     """
 
@@ -226,12 +223,12 @@ class EntityTotals:
         """Items that mention each group; an item with several attributions counts for each."""
         return counts(self.sums.over(self._named("documents"), strata))
 
-    def histograms(self, strata: Iterable[Stratum]) -> dict[str, SignedHistogram]:
-        """The relevance of each group's mentions over these strata together."""
-        histograms: dict[str, SignedHistogram] = {}
+    def sizes(self, strata: Iterable[Stratum]) -> dict[str, dict[int, int]]:
+        """The mentions of each group by the `signed_bin` of their relevance."""
+        sizes: dict[str, dict[int, int]] = {}
         for (group, place), (count,) in self.sums.over(self._named("sizes"), strata).items():
-            histograms.setdefault(group, SignedHistogram()).counts[place] = count
-        return histograms
+            sizes.setdefault(group, {})[place] = count
+        return sizes
 
     def pairs(self, strata: Iterable[Stratum]) -> dict[tuple[str, str], DocumentSums]:
         """Sums over documents and clusters for pairs of groups that share one, names in order."""

@@ -10,8 +10,8 @@ from transexplain.analysis.groups.entity_totals import (
     DocumentSums,
     EntityRow,
     EntityTotals,
-    SignedHistogram,
     Stratum,
+    quantile,
 )
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.types.findings import Quantiles
@@ -86,44 +86,6 @@ def _reference(planned: PlanReference, name: str, groups: tuple[str, ...]) -> Re
 _NONE = DocumentSums(relevance=0.0, left=0.0, right=0.0, mentions=0)
 _CLOSE = 1e-9  #: numbers of documents this near are one
 Pairs = Mapping[tuple[str, str], DocumentSums]
-
-
-def two_way(
-    left: Sequence[EntityRow],
-    right: Sequence[EntityRow],
-    pairs: Pairs,
-    mentions: Mapping[str, int],
-) -> Estimate | None:
-    """Difference of the means over *mentions*, its variance clustered by entity and by document.
-
-    The variance is that of entities plus that of documents minus that of their meeting (Cameron,
-    Gelbach and Miller 2011, eq. 2.11), never below the larger of the first two. Documents of one
-    cluster are one. Freedom is the least number of entities or documents of a side, less one, where
-    k of unequal size count as the (sum n)^2 / sum n^2 of equal size that carry as much information
-    (Carter, Schnepel and Steigerwald 2017, for clusters that differ in size alone).
-
-    Args:
-        left: entities of a group.
-        right: entities of its reference, which may be several groups.
-        pairs: sums over documents for the groups on both sides, see `EntityTotals.pairs`.
-        mentions: of each of these groups.
-
-    None where a side has fewer than two entities, or all of its mentions in one document.
-    """
-    if min(len(left), len(right)) < 2:
-        return None
-    sides = [_CellSide(left, 1.0, pairs, mentions), _CellSide(right, -1.0, pairs, mentions)]
-    if min(min(side.entities, side.documents) for side in sides) <= 1.0 + _CLOSE:
-        return None
-    by_entity = sum(side.by_entity() for side in sides)
-    meeting = sum(side.meeting() for side in sides)
-    by_document = _by_document(sides, pairs)
-    variance = max(by_entity + by_document - meeting, by_entity, by_document, 0.0)
-    return Estimate(
-        difference=sides[0].mean - sides[1].mean,
-        error=variance**0.5,
-        freedom=min(min(side.entities, side.documents) for side in sides) - 1.0,
-    )
 
 
 class _CellSide:
@@ -219,9 +181,36 @@ class Cell:
         return apart, len(theirs) - len(apart)
 
     def two_way(self, left: Sequence[EntityRow], right: Sequence[EntityRow]) -> Estimate | None:
-        """The difference with an interval over entities and documents; see `two_way`."""
+        """Difference of the means over *mentions* of a group's entities and its reference's.
+
+        Its variance is clustered by entity and by document: that of entities plus that of documents
+        minus that of their meeting (Cameron, Gelbach and Miller 2011, eq. 2.11), never below the
+        larger of the first two. Documents of one cluster are one. Freedom is the least number of
+        entities or documents of a side, less one, where k of unequal size count as the (sum n)^2 /
+        sum n^2 of equal size that carry as much information (Carter, Schnepel and Steigerwald 2017,
+        for clusters that differ in size alone).
+
+        None where a side has fewer than two entities, or all of its mentions in one document.
+        """
+        if min(len(left), len(right)) < 2:
+            return None
         mentions = {group: sum(row.mentions for row in of) for group, of in self.groups.items()}
-        return two_way(left, right, self.pairs, mentions)
+        sides = [
+            _CellSide(rows, sign, self.pairs, mentions)
+            for rows, sign in ((left, 1.0), (right, -1.0))
+        ]
+        numbers = [min(side.entities, side.documents) for side in sides]
+        if min(numbers) <= 1.0 + _CLOSE:
+            return None
+        by_entity = sum(side.by_entity() for side in sides)
+        meeting = sum(side.meeting() for side in sides)
+        by_document = _by_document(sides, self.pairs)
+        variance = max(by_entity + by_document - meeting, by_entity, by_document, 0.0)
+        return Estimate(
+            difference=sides[0].mean - sides[1].mean,
+            error=variance**0.5,
+            freedom=min(numbers) - 1.0,
+        )
 
     @property
     def unit(self) -> str:
@@ -251,9 +240,7 @@ def cell_of(totals: EntityTotals, strata: Sequence[Stratum]) -> Cell:
         documents=totals.documents(strata),
         pairs=totals.pairs(strata),
         clusters=totals.clusters(strata),
-        quantiles={
-            group: quantiles_of(histogram) for group, histogram in totals.histograms(strata).items()
-        },
+        quantiles={group: quantiles_of(bins) for group, bins in totals.sizes(strata).items()},
     )
 
 
@@ -265,13 +252,7 @@ def by_group(rows: Iterable[EntityRow]) -> dict[str, list[EntityRow]]:
     return groups
 
 
-def quantiles_of(histogram: SignedHistogram) -> Quantiles:
-    """The quantiles of a histogram that a box plot shows."""
-    quantile = histogram.quantile
-    return Quantiles(
-        low=quantile(0.05),
-        lower=quantile(0.25),
-        median=quantile(0.5),
-        upper=quantile(0.75),
-        high=quantile(0.95),
-    )
+def quantiles_of(bins: Mapping[int, int]) -> Quantiles:
+    """The quantiles of numbers in bins that a box plot shows."""
+    low, lower, median, upper, high = (quantile(bins, s) for s in (0.05, 0.25, 0.5, 0.75, 0.95))
+    return Quantiles(low=low, lower=lower, median=median, upper=upper, high=high)

@@ -33,7 +33,7 @@ from transexplain.types.tokens import Overlaps, Tokens
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[^\s]+", text))
+    return frozenset(text.split())
 
 
 #: names that are adjectives, verbs, or nouns that need an article: no verb follows these
@@ -165,12 +165,8 @@ def _describes_person(keys: Sequence[str]) -> bool:
     return False
 
 
-_TITLES = frozenset(
-    re.findall(
-        r"\w+",
-        "mr mrs ms mx dr prof professor sir lord lady president senator sen minister judge aunt "
-        "uncle",
-    )
+_TITLES = _words(
+    "mr mrs ms mx dr prof professor sir lord lady president senator sen minister judge aunt uncle"
 )
 _BEFORE_PLACES = frozenset(("in", "from", "to"))
 #: symbols that a sentence goes on behind
@@ -178,11 +174,7 @@ _WITHIN = frozenset(",)&%-")
 #: symbols that tie two words together
 _BETWEEN = frozenset("'/+|")
 #: words that headlines leave small, so that they do not show that capitals mean something
-_SMALL = frozenset(
-    re.findall(
-        r"\w+", "a an and as at but by for from in nor of on or so the to up via vs with yet"
-    )
-)
+_SMALL = _words("a an and as at but by for from in nor of on or so the to up via vs with yet")
 _NO_PROSE = re.compile(r"(?:https?://|www\.|[@#])\S+")
 #: of the words in prose, the share in small letters from which on a capital is a cue
 _SMALL_SHARE = 1 / 8

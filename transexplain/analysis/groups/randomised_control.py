@@ -247,10 +247,6 @@ class RandomisedRow:
             return "material"
         return "small" if high < MATERIAL else "unknown"
 
-    def survives(self, difference: float) -> bool:
-        """Return whether the randomised models show a material part of this difference."""
-        return self.shown(difference) == "material"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Randomised:

@@ -435,7 +435,7 @@ class ShardAggregate:
 
         Raises ConfigurationError for a version that is not read, or what is damaged.
         """
-        check_versions((version_of(content),))
+        check_versions((content.get("version") if isinstance(content, dict) else None,))
         try:
             saved = msgspec.convert(content, _AggregateAsJson)
             self.sums.add_packed(saved.totals)
@@ -460,16 +460,10 @@ def _sorted(rows: Iterable[Any]) -> list[Any]:
     return sorted(msgspec.to_builtins(list(rows)), key=str)
 
 
-def version_of(content: Any) -> int | None:
-    """The version of an aggregate; None where it has none that is a number."""
-    version = content.get("version") if isinstance(content, dict) else None
-    return version if type(version) is int else None
-
-
-def check_versions(versions: Iterable[int | None]) -> None:
+def check_versions(versions: Iterable[Any]) -> None:
     """Raise ConfigurationError where `ShardAggregate.from_json` cannot read one of `versions`."""
     for version in versions:
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise ConfigurationError(
                 f"the run's aggregates are of version {version}, this software reads {VERSION}: "
                 "run the audit again"

@@ -1,8 +1,7 @@
 """Decides whether relevance differs, is equivalent or inconclusive, and adjusts p-values."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +58,7 @@ _BY_NAME: dict[str, Callable[[_P], _P]] = {
 ALPHA = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A verdict, with its reason in words."""
 
     verdict: Verdict
@@ -71,7 +69,6 @@ def judge(
     estimate: Estimate | None,
     p: float | None,
     practical: float,
-    unit: str = "logit",
     both: Estimate | None = None,
 ) -> Judged:
     """The verdict on one comparison.
@@ -87,10 +84,10 @@ def judge(
     size = abs(estimate.difference)
     vetoed = both is not None and _holds_none(both, estimate.difference)
     if p <= ALPHA and size > practical and not vetoed:
-        reason = f"adjusted p {p:.2g}, and {size:.2g} {unit} exceeds {practical:g}"
+        reason = f"adjusted p {p:.2g}, and {size:.2g} logit exceeds {practical:g}"
         return Judged(verdict="difference", reason=reason)
     if estimate.inside(practical):
-        reason = f"the 90 % interval lies within ±{practical:g} {unit}"
+        reason = f"the 90 % interval lies within ±{practical:g} logit"
         return Judged(verdict="equivalent", reason=reason)
     if p <= ALPHA and size > practical and both is not None:
         lower, upper = both.interval()
@@ -99,11 +96,11 @@ def judge(
             f"[{lower:+.2g}, {upper:+.2g}] holds 0"
         )
     elif p <= ALPHA:
-        reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} {unit}"
+        reason = f"beyond chance (adjusted p {p:.2g}), but at most {practical:g} logit"
     else:
         detectable = estimate.detectable
         reason = (
-            f"adjusted p {p:.2g}; from {detectable:.2g} {unit} on it would probably have been found"
+            f"adjusted p {p:.2g}; from {detectable:.2g} logit on it would probably have been found"
         )
     return Judged(verdict="inconclusive", reason=reason)
 
