@@ -21,7 +21,7 @@ from sqlalchemy import text
 from benchmarks import services
 from benchmarks.fleet_results import plan_of
 from orchestrator.dispatch import queue
-from transexplain.store import runs, shard_messages, shards
+from transexplain.store import queueing, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -85,9 +85,9 @@ def _operations(db: Database, run_id: str) -> dict[str, Callable[[], object]]:
         "claim": claim,
         "give_back": lambda: shards.give_back(db, given.pop()),
         "finalise": lambda: runs.finalise(db, run_id),
-        "exhausted": lambda: shard_messages.exhausted(db),
-        "waiting": lambda: shard_messages.waiting(db, [run_id], queue.BOUND),
-        "take": lambda: shard_messages.take(db, [run_id], queue.BOUND, 0.0),
+        "exhausted": lambda: queueing.exhausted(db),
+        "waiting": lambda: queueing.waiting(db, {run_id: None}, queue.BOUND),
+        "take": lambda: queueing.take(db, {run_id: None}, queue.BOUND, 0.0),
         "progress": lambda: runs.progress(db, run_id),
     }
 

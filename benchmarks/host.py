@@ -47,10 +47,10 @@ from transexplain.explaining import explain_request
 from transexplain.models.invariance import invariance_of
 from transexplain.settings import Settings
 from transexplain.store import runs
-from transexplain.store.array_columns import stored_content
+from transexplain.store.columns import stored_content
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
+from transexplain.store.runs import recorded_shards
 from transexplain.store.schema import OF_ITEMS
 from workers import claim_to_commit
 from workers.reader_pool import host_processes

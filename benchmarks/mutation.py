@@ -42,7 +42,6 @@ _CLAIM_TO_COMMIT = ["tests/workers/test_claim_to_commit.py"]
 #: module -> its own tests
 MUTATED = {
     "transexplain/store/shards.py": _OF_CLAIMS,
-    "transexplain/store/leases.py": _OF_CLAIMS,
     "transexplain/store/results.py": _store("results claims runs shard_digests"),
     "workers/heartbeat.py": [*_LEASES, *_CLAIM_TO_COMMIT, *_store("clock")],
     "workers/claim_to_commit.py": _CLAIM_TO_COMMIT,

@@ -37,8 +37,8 @@ from transexplain.reports.summary import GALLERY
 from transexplain.store import results, runs
 from transexplain.store import shards as claims
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
+from transexplain.store.runs import recorded_shards
 from transexplain.store.schema import OF_ITEMS, shard, shard_aggregate
 from transexplain.store.shard_digests import damaged, held_digest
 

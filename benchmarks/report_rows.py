@@ -14,7 +14,7 @@ from transexplain.auditing.shard_mentions import MentionCounter
 from transexplain.data.shard_reader import items_per_shard
 from transexplain.explaining import Explained
 from transexplain.randomness import generator
-from transexplain.store.shard_summary import ShardSummary
+from transexplain.store.run_totals import ShardSummary
 from transexplain.types.items import (
     Attribution,
     EntityGroup,

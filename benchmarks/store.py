@@ -22,7 +22,7 @@ import numpy as np
 from sqlalchemy import update
 
 from transexplain.store import results, runs, shards, upkeep
-from transexplain.store.array_columns import Columns
+from transexplain.store.columns import Columns
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard as shard_table

@@ -26,7 +26,7 @@ from typer.main import get_command
 
 from orchestrator.cli.command_line import app
 from transexplain.settings import Settings
-from transexplain.store import fleet_figures, queueing, results, runs, shards
+from transexplain.store import fleet_state, queueing, results, runs, shards
 from transexplain.store.revisions import open_database
 from transexplain.store.upkeep import grant_read
 
@@ -217,7 +217,7 @@ def test_the_chart_asks_what_the_command_line_asks(objects: list[dict[str, Any]]
         modalities = [after for word, after in pairwise(args) if word == "--modality"]
         device = "cpu" if args[args.index("--devices") + 1] == "cpu" else "gpu"
         (trigger,) = one["spec"]["triggers"]
-        wanted = fleet_figures.demand_sql(device, modalities)  # type: ignore[arg-type]
+        wanted = fleet_state.demand_sql(device, modalities)  # type: ignore[arg-type]
         assert trigger["metadata"]["query"] == wanted
 
 
@@ -291,22 +291,22 @@ def test_what_needs_a_worker_is_counted(url: str) -> None:
     with open_database(url, upgrade=True) as db:
         one = runs.create(db, make_plan(), make_shards(5, 1))
         runs.create(db, on_gpu(make_plan()), make_shards(3, 1))
-        assert fleet_figures.demand(db) == 8
-        assert fleet_figures.demand(db, "cpu") == 5 and fleet_figures.demand(db, "gpu") == 3
-        assert fleet_figures.demand(db, "gpu", ("text",)) == 0
-        assert fleet_figures.demand(db, None, ("image", "nodes")) == 3
+        assert fleet_state.demand(db) == 8
+        assert fleet_state.demand(db, "cpu") == 5 and fleet_state.demand(db, "gpu") == 3
+        assert fleet_state.demand(db, "gpu", ("text",)) == 0
+        assert fleet_state.demand(db, None, ("image", "nodes")) == 3
         claims = [shards.claim(db, one, f"host:{i}:x", 60.0) for i in range(2)]
-        assert fleet_figures.demand(db, "cpu") == 5, "what is in hand needs its worker"
+        assert fleet_state.demand(db, "cpu") == 5, "what is in hand needs its worker"
         queueing.change(db, one, most_workers=3)
-        assert fleet_figures.demand(db, "cpu") == 3
+        assert fleet_state.demand(db, "cpu") == 3
         queueing.change(db, one, most_workers=None)
         queueing.pause(db, one)
-        assert fleet_figures.demand(db, "cpu") == 2, "shards in hand are finished"
+        assert fleet_state.demand(db, "cpu") == 2, "shards in hand are finished"
         assert all(shards.give_back(db, claim) for claim in claims if claim)
-        assert fleet_figures.demand(db, "cpu") == 0
+        assert fleet_state.demand(db, "cpu") == 0
         queueing.unpause(db, one)
         runs.cancel(db, one)
-        assert fleet_figures.demand(db) == 3
+        assert fleet_state.demand(db) == 3
 
 
 @pytest.mark.postgres

@@ -13,6 +13,7 @@ import pytest
 import torch
 from everyday import only
 from explainer_samples import UNAIDED
+from store_samples import stored_again
 from tiny_audit import make_audit
 from tiny_models import bert, text_items, vit, wordpiece
 
@@ -27,7 +28,6 @@ from transexplain.models.text_length import cut
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
@@ -476,7 +476,7 @@ def test_windows_are_part_of_a_plan(tmp_path: Path) -> None:
     spec = load_spec(make_audit(tmp_path, items=4))
     plan = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots")).plan
     windows = replace(plan, long_text="window", window=8, stride=3, long_text_join="sum")
-    assert plan_from_json(plan_to_json(windows)) == windows
+    assert stored_again(windows) == windows
     request = Request.from_plan(windows)
     assert (request.window, request.stride, request.long_text_join) == (8, 3, "sum")
 

@@ -39,7 +39,6 @@ from transexplain.interpreter import few_collections
 from transexplain.settings import Settings
 from transexplain.store import results, run_totals, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import failure_kinds
 from transexplain.store.runs import Claim
 from transexplain.text.error_frames import traceback_of
 from transexplain.types.observer import NO_CAUTION, Caution, Observer
@@ -283,7 +282,7 @@ class Workbench:
         failed = {failure.item_id for failure in result.failures if failure.kind in _OF_THE_PROCESS}
         if not failed or caution.accused or plan.task == "imported":
             return result
-        kinds = failure_kinds(self.db, claim.run_id)
+        kinds = runs.failures(self.db, claim.run_id)
         final = sum(kinds.get(kind, 0) for kind in _OF_THE_PROCESS)
         if len(failed) + max(final, self._tried[claim.run_id]) > _ONCE_MORE:
             return result

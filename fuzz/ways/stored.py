@@ -13,9 +13,8 @@ from sqlalchemy.dialects import sqlite
 
 from fuzz.guard import promise
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, merged_aggregates
-from transexplain.store.array_columns import Numbers
-from transexplain.store.columns import AnyText, JsonText, PackedJson
-from transexplain.store.runs import plan_from_json, plan_to_json
+from transexplain.store.columns import AnyText, JsonText, Numbers, PackedJson
+from transexplain.store.runs import plan_of
 
 _DIALECT = sqlite.dialect()
 
@@ -27,10 +26,12 @@ def target(data: bytes) -> None:
 
 
 def _plan(body: bytes) -> None:
-    plan = plan_from_json(body.decode("utf-8", "replace"))
-    text = plan_to_json(plan)
-    promise(plan_from_json(text) == plan, "written and read again it is another plan")
-    promise(plan_from_json(text).digest == plan.digest, "its digest is another")
+    written = JsonText()
+    plan = plan_of(written.process_result_value(body.decode("utf-8", "replace"), _DIALECT))
+    text = written.process_bind_param(plan.document(), _DIALECT)
+    again = plan_of(written.process_result_value(text, _DIALECT))
+    promise(again == plan, "written and read again it is another plan")
+    promise(again.digest == plan.digest, "its digest is another")
 
 
 def _aggregate(body: bytes) -> None:

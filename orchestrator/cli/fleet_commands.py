@@ -45,14 +45,14 @@ def waiting(
     Runs that are paused count with what is in hand, those with a cap up to it. The number stands
     alone on its line.
     """
-    from transexplain.store import fleet_figures
+    from transexplain.store import fleet_state
 
     known, modalities = _class_of(device), opt.modalities_of(modality) if modality else ()
     if sql:
-        typer.echo(fleet_figures.demand_sql(known, modalities))
+        typer.echo(fleet_state.demand_sql(known, modalities))
         return
     with opt.open_store(opt.settings_with(db)) as store:
-        typer.echo(fleet_figures.demand(store, known, modalities))
+        typer.echo(fleet_state.demand(store, known, modalities))
 
 
 def size(

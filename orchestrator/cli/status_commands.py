@@ -99,7 +99,7 @@ def _snapshots(db: Database, run_id: str | None, every: float, wait: Wait) -> It
                 RunSnapshot(
                     progress=state,
                     rate=rates[watched].note(state.elapsed, state.items_finished),
-                    failures=fleet_state.failures(db, watched) if state.items_failed else {},
+                    failures=runs.failures(db, watched) if state.items_failed else {},
                     devices={times.worker or "": times for times in device_times(db, watched)},
                 )
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from transexplain.store import queueing
 from transexplain.store.database import Database
-from transexplain.store.fleet_figures import FigureReader, FleetFigures
+from transexplain.store.fleet_state import FigureReader, FleetFigures
 from transexplain.types.device_time import NO_WORK
 from transexplain.types.plans import DeviceClass, device_class
 

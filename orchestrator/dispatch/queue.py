@@ -17,7 +17,7 @@ from kombu.exceptions import OperationalError
 from orchestrator.dispatch.stopping import NOBODY, Reports
 from transexplain.errors import BrokerError
 from transexplain.settings import Settings
-from transexplain.store import queueing, runs, shard_blocks, shard_messages
+from transexplain.store import queueing, runs, shard_blocks
 from transexplain.store.database import Database
 from transexplain.text.addresses import shown_url, without_secrets
 from workers.app import make_app
@@ -137,9 +137,9 @@ def sweep(
     Returns the number of messages sent, and the ids of the runs that had nothing left to do.
     Raises BrokerError where the broker cannot be reached; runs are closed all the same.
     """
-    if not shard_messages.take_task(db, "sweep", every):
+    if not queueing.take_task(db, "sweep", every):
         return None
-    closed = tuple(run_id for run_id in shard_messages.exhausted(db) if runs.finalise(db, run_id))
+    closed = tuple(run_id for run_id in queueing.exhausted(db) if runs.finalise(db, run_id))
     return top_up(db, settings, patience=every), closed
 
 
@@ -164,11 +164,11 @@ def top_up(db: Database, settings: Settings, *, patience: float = EVERY) -> int:
 def _top_up_queue(
     db: Database, settings: Settings, name: str, caps: Mapping[str, int | None], patience: float
 ) -> int:
-    waiting = shard_messages.waiting_of_each(db, caps, BOUND)
+    waiting = queueing.waiting(db, caps, BOUND)
     missing = waiting - depth(settings, name) if waiting else 0
     if missing <= 0:
         return 0
-    chosen = shard_messages.take_of_each(db, caps, missing, patience)
+    chosen = queueing.take(db, caps, missing, patience)
     for run_id, indices in chosen.items():
         send_messages(settings, run_id, indices, name)
     return sum(map(len, chosen.values()))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from transexplain.analysis.groups.shard_aggregate import check_versions
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import run_totals, runs, shard_messages, shards
+from transexplain.store import queueing, run_totals, runs, shards
 from transexplain.store.database import Database
 
 
@@ -62,7 +62,7 @@ def send_hints(db: Database, settings: Settings, run_id: str) -> int:
     from orchestrator.dispatch import queue  # as slow
     from workers.queue_names import queue_of
 
-    indices = shard_messages.take(db, [run_id], queue.BOUND, patience=0.0).get(run_id, [])
+    indices = queueing.take(db, {run_id: None}, queue.BOUND, patience=0.0).get(run_id, [])
     name = queue_of(settings, runs.get(db, run_id).plan)
     queue.send_messages(settings, run_id, indices, name)
     return len(indices)

@@ -26,20 +26,20 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.monitoring.probes import BrokerQueues, NotedChanges
 from orchestrator.schedule.fire_times import overdue, upcoming
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import browsing, browsing_fleet, fleet_state, schedules
+from transexplain.store import browsing, fleet_state, schedules
 from transexplain.store.database import Database
-from transexplain.store.fleet_figures import (
+from transexplain.store.fleet_state import (
     ITEMS_PER_SECOND,
     LEASE_AGE,
     SHARD_SECONDS,
     WAIT_SECONDS,
     FigureReader,
     FleetFigures,
+    FleetStatus,
     Histogram,
     RunFigures,
     SavedShards,
 )
-from transexplain.store.fleet_state import FleetStatus
 from transexplain.store.schedules import last_found
 from transexplain.types.device_time import together
 from workers.message_guard import REASONS
@@ -267,7 +267,7 @@ def _labels(facts: FleetMetric, values: Sequence[str]) -> list[str]:
 def put_schedules(samples: MetricSamples, db: Database) -> None:
     """The first schedules by name; raises DatabaseError as `Database.read`."""
     now = schedules.now(db)
-    for row in browsing_fleet.schedule_rows(db, errors=False)[:MOST_SCHEDULES]:
+    for row in schedules.schedule_rows(db, errors=False)[:MOST_SCHEDULES]:
         _put_schedule(samples, row, now)
     for last in last_found(db)[:MOST_SCHEDULES]:
         name = last.schedule

@@ -23,7 +23,7 @@ from transexplain.analysis.groups.power import (
 from transexplain.data.shard_reader import clustering_of, read_shard
 from transexplain.methods import cost_of, facts_of
 from transexplain.reports.phrasing import counted, nearness
-from transexplain.store.array_columns import bytes_of
+from transexplain.store.columns import bytes_of
 from transexplain.store.schema import OF_ITEMS
 from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Item, ItemFailure

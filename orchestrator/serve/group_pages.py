@@ -58,7 +58,7 @@ def one_group(request: PageRequest) -> PageContent:
             "outcomes": rows["outcome_result"],
             "relevance": [row for row in relevance if not row["split_by"]],
             "strata": [row for row in relevance if row["split_by"]],
-            "drivers": browsing.driving_entities(db, run.id, group, _DRIVERS),
+            "drivers": browsing.entities_of(db, run.id, group, _DRIVERS, driving=True),
             "entities": entities,
         },
         {"differences": axis_of(relevance, "difference")},

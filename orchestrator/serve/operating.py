@@ -24,7 +24,7 @@ from orchestrator.serve.replies import answered
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError, ObjectStoreError
 from transexplain.reports.phrasing import counted
 from transexplain.settings import Settings
-from transexplain.store import browsing, fleet_state, runs, shards
+from transexplain.store import browsing, runs, shards
 from transexplain.store.browsing import ListedRun
 from transexplain.store.database import Database
 from transexplain.store.runs import RunProgress
@@ -148,7 +148,7 @@ async def _form(
 def _look(db: Database, action: str, run_id: str) -> tuple[ListedRun, dict[str, Any]]:
     """The run, and what would be done to it as it stands."""
     run, progress = run_called(db, run_id), runs.progress(db, run_id)
-    failures = fleet_state.failures(db, run_id) if browsing.texts_readable(db) else None
+    failures = runs.failures(db, run_id) if browsing.texts_readable(db) else None
     passing = None  # failed items that another try may explain, where they can be read
     if failures is not None:
         passing = sum(failures.get(kind, 0) for kind in shards.PASSING_KINDS)

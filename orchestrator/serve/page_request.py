@@ -160,7 +160,9 @@ class PageRequest:
     def class_name(self) -> str:
         """The class of the path: of the plan, or of an item; raises NotThereError."""
         name = self.names["class"]
-        known = name in self.facts.classes or browsing.has_words(self.db, self.run.id, name)
+        known = name in self.facts.classes or bool(
+            browsing.result_rows(self.db, "class_word", self.run.id, limit=1, class_name=name)
+        )
         if not known and self.readable:
             totals = self.counts.totals(self.db, self.run, self.time_left)
             known = any(name in pair for pair in totals.predictions)

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 from markupsafe import Markup
@@ -28,8 +27,9 @@ from transexplain.errors import ConfigurationError
 from transexplain.reports.forest import ForestAxis, axis_around
 from transexplain.reports.page import moment
 from transexplain.reports.sections import SECTIONS
-from transexplain.store import browsing, browsing_fleet, browsing_items, fleet_state, runs
+from transexplain.store import browsing, browsing_items, fleet_state, runs
 from transexplain.store.browsing import ListedRun
+from transexplain.store.schedules import fire_rows, receiver_rows, schedule_rows
 from transexplain.types.device_time import together
 from workers.queue_names import queue_name
 
@@ -102,7 +102,7 @@ def one_run(request: PageRequest) -> PageContent:
             ],
             "metrics": metrics,
             "so_far": _so_far(request),
-            "failures": fleet_state.failures(db, run.id) if request.readable else None,
+            "failures": runs.failures(db, run.id) if request.readable else None,
         },
         {
             "facts": request.facts,
@@ -335,7 +335,7 @@ def failures(request: PageRequest) -> PageContent:
         {
             "run": run,
             "readable": True,
-            "kinds": fleet_state.failures(db, run.id),
+            "kinds": runs.failures(db, run.id),
             "items": items[:_FAILED],
             "next": None
             if following is None
@@ -421,9 +421,9 @@ def fleet(request: PageRequest) -> PageContent:
         request.broker.begin()  # meanwhile the database is read
     status = fleet_state.status(db, items=request.readable)
     every = together(status.devices)
-    rates = browsing_fleet.worker_rates(db, recent)
-    known = [rate.rate for rate in rates if rate.rate is not None]
-    running = browsing_fleet.running_runs(db, _RUNS)
+    rates = fleet_state.worker_rates(db, recent)
+    known = [rate["rate"] for rate in rates if rate["rate"] is not None]
+    running = fleet_state.running_runs(db, _RUNS)
     messages = None if request.broker is None else request.broker.waiting()
     return PageContent(
         {
@@ -438,7 +438,7 @@ def fleet(request: PageRequest) -> PageContent:
             "claims": status.claims,
             "items_a_second": sum(known) if known else None,
             "workers": status.workers,
-            "rates": [{**asdict(rate), "rate": rate.rate} for rate in rates],
+            "rates": rates,
             "devices": [{**device.document, "stages": device.stages} for device in status.devices],
             "waited": every.waited,
             "running": running,
@@ -483,10 +483,10 @@ def schedules(request: PageRequest) -> PageContent:
                 {
                     **row,
                     **_fires(row, now),
-                    "receivers": browsing_fleet.receiver_rows(db, row["name"]),
-                    "fires": browsing_fleet.fire_rows(db, row["name"], _FIRES),
+                    "receivers": receiver_rows(db, row["name"]),
+                    "fires": fire_rows(db, row["name"], _FIRES),
                 }
-                for row in browsing_fleet.schedule_rows(db, errors=request.readable)
+                for row in schedule_rows(db, errors=request.readable)
             ],
         }
     )

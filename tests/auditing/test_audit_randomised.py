@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from local_audits import aggregate_of, prepared_tiny, shard_results
+from store_samples import stored_again
 from tiny_audit import make_audit
 
 from orchestrator.plan import PreparedAudit, prepare_audit
@@ -21,7 +22,6 @@ from transexplain.errors import EngineError
 from transexplain.explaining import Explained, explain_items
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.settings import Settings
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.items import ItemFailure
 
 
@@ -114,7 +114,7 @@ def test_draws_are_part_of_a_plan_and_its_digest(tmp_path: Path) -> None:
     assert plan.check is not None and plan.check.draws == 1
     more = replace(plan, check=replace(plan.check, draws=3))
     assert more.digest != plan.digest
-    assert plan_from_json(plan_to_json(more)) == more
+    assert stored_again(more) == more
 
 
 def test_large_models_have_one_draw() -> None:

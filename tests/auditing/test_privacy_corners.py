@@ -254,7 +254,7 @@ def test_a_worker_logs_no_text_of_an_item_that_fails(
             while runs.get(db, "latest").state == "running":
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.1)
-            failures = results.failures(db, runs.get(db, "latest").id)
+            failures = results.iter_items(db, runs.get(db, "latest").id, only_failed=True)
         finally:
             worker.terminate()
             worker.wait(timeout=60)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from plain_records import new_plan
+from store_samples import stored_again
 
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing.text_redaction import TextGuard, guard_of
 from transexplain.errors import ConfigurationError, SpecError
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.text.privacy import MODULES, hook_file, load_hook, spans_by
 from transexplain.types.plans import (
     AuditPlan,
@@ -107,7 +107,7 @@ def test_a_file_beside_the_specification_is_run_wherever_the_plan_goes(tmp_path,
     path = write(tmp_path, count=2)
     found = planned(tmp_path)
     assert (found.redact, found.redact_file) == ("ours:names", str(path))
-    stored = plan_from_json(plan_to_json(plan_of(found)))
+    stored = stored_again(plan_of(found))
     monkeypatch.chdir("/")
     guard = guard_of(stored)
     assert isinstance(guard, TextGuard)

@@ -1,5 +1,6 @@
 """Invalid keys, hooks and specifications are refused by name, before anything is read."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from plain_records import new_plan
 from secret_texts import KEY, REDACT, names, secret_audit
+from store_samples import stored_again
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
@@ -15,7 +17,6 @@ from transexplain.errors import ConfigurationError, TransExplainError
 from transexplain.settings import Settings
 from transexplain.store import runs, shards
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.text.privacy import load_hook
 from transexplain.types.observer import NO_CAUTION
 from transexplain.types.plans import AuditPlan, PrivacyPlan, Shard
@@ -29,7 +30,7 @@ def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:
 def test_privacy_is_part_of_a_plan_and_its_digest() -> None:
     requested = plan_of(PrivacyPlan(store_text="none"))
     assert requested.digest != plan_of(None).digest
-    assert plan_from_json(plan_to_json(requested)) == requested
+    assert stored_again(requested) == requested
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_a_worker_without_the_key_computes_nothing(tmp_path, monkeypatch) -> Non
     )
     prepared = prepare_audit(load_spec(secret_audit(tmp_path, store_text="hashed")), settings)
     assert prepared.plan.privacy is not None
-    assert KEY not in plan_to_json(prepared.plan)
+    assert KEY not in json.dumps(prepared.plan.document())
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY[::-1])
     with open_database(settings.database_url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)

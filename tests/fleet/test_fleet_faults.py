@@ -38,9 +38,8 @@ from transexplain.models.load import load_model
 from transexplain.settings import Settings
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import ShardStatus
+from transexplain.store.runs import ShardStatus, recorded_shards
 from transexplain.types.observer import Caution
 from workers.heartbeat import EXIT_HUNG
 from workers.queue_names import queue_of
@@ -449,7 +448,7 @@ def compare(db: Database, run_id: str, undisturbed: Results) -> None:
 
 def check_failures(db: Database, run_id: str) -> None:
     """Exactly the poison failed, each item with its cause."""
-    failures = {one.item_id: one for one in results.failures(db, run_id)}
+    failures = {one.item_id: one for one in results.iter_items(db, run_id, only_failed=True)}
     assert {name: one.kind for name, one in failures.items()} == {
         str(name): kind for name, kind in POISON.items()
     }
@@ -733,7 +732,7 @@ def test_many_faults_blame_nobody(
     with open_database(settings.database_url) as db, open_database(quiet) as before:
         run_id = runs.get(db, "latest").id
         done = play(db, run_id, settings, [Group(name, env, tmp_path) for name in "ab"], tmp_path)
-        kinds = Counter(one.kind for one in results.failures(db, run_id))
+        kinds = Counter(one.kind for one in results.iter_items(db, run_id, only_failed=True))
         wanted, found = results_of(before, runs.get(before, "latest").id), results_of(db, run_id)
         wrong = [
             line

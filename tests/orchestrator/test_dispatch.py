@@ -38,7 +38,7 @@ from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError, ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import queueing, results, runs, shard_messages, shards
+from transexplain.store import queueing, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import QueuePlace
@@ -153,7 +153,7 @@ def test_an_unreachable_broker_is_named_and_tried_again(db: Database, settings: 
     with pytest.raises(BrokerError, match="TRANSEXPLAIN_BROKER_URL") as caught:
         queue.sweep(db, away, every=0)
     assert "secret" not in str(caught.value)
-    taken = shard_messages.take(db, [run_id], 1, patience=60)
+    taken = queueing.take(db, {run_id: None}, 1, patience=60)
     assert taken == {run_id: [0]}, "no hint was noted as sent"
 
 

@@ -15,6 +15,7 @@ from entity_recognisers import PEOPLE as KNOWN
 from gallery import Audit as Verified
 from gallery import run_audit
 from secret_texts import KEY, stored_strings
+from store_samples import stored_again
 from tiny_audit import make_audit, texts
 from verified_runs import failed
 
@@ -32,7 +33,6 @@ from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.plans import AuditPlan, DatasetSpec, ImpactPlan, Scenario
 
 Call = Callable[..., tuple[int, str]]
@@ -382,7 +382,7 @@ def test_plans_with_filings_are_read_again_as_written(tmp_path: Path) -> None:
         in_use_since="2025-01-01",
     )
     assert plan.groups == (), "nobody has to be mentioned"
-    again = plan_from_json(plan_to_json(plan))
+    again = stored_again(plan)
     assert again == plan and again.digest == plan.digest
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from learned_audits import explainer_for, learned, mixed
+from store_samples import stored_again
 from tiny_audit import make_audit
 
 from orchestrator.dispatch.local import run_here
@@ -23,7 +24,6 @@ from transexplain.reports.evaluation import tabulate
 from transexplain.settings import Settings
 from transexplain.store import results, runs
 from transexplain.store.revisions import open_database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.types.plans import Task
 from transexplain.types.scores import DRAWS, RANDOM, Approximation, ExactPlan, MethodSpec
 
@@ -64,7 +64,7 @@ def test_the_plan_names_the_file_and_its_bytes(
     plan = prepare(tmp_path, method=learned(explainer.relative_to(tmp_path))).plan
     assert plan.method == named(explainer)
     assert plan.approximates == WRITTEN
-    read = plan_from_json(plan_to_json(plan))
+    read = stored_again(plan)
     assert read == plan and read.digest == plan.digest
     requested = plan.method.params["sha256"]
     assert prepare(tmp_path, method=learned(explainer, sha256=requested)).plan == plan
@@ -326,7 +326,7 @@ def test_the_plan_is_read_back_and_counted(tmp_path: Path) -> None:
     assert plan.method == MethodSpec(name="gradient-x-input")
     wanted = MethodSpec(name="lrp", params={"epsilon": 0.1})
     assert plan.exact == ExactPlan(method=wanted, share=0.25, seed=7)
-    read = plan_from_json(plan_to_json(plan))
+    read = stored_again(plan)
     assert read == plan and read.digest == plan.digest
     assert dict(seeds(plan.document()))["exact.seed"] == 7
     mixed = estimate(prepared)

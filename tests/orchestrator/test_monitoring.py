@@ -44,7 +44,7 @@ from transexplain.errors import BrokerError, ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, queueing, runs, schedules, shards
 from transexplain.store.database import Database
-from transexplain.store.fleet_figures import SHARD_SECONDS
+from transexplain.store.fleet_state import SHARD_SECONDS
 from transexplain.store.result_tables import run_metric, run_result
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import failure as failure_table

@@ -13,8 +13,8 @@ from verified_runs import audited, change_plan, execute, failed, flipped, rows, 
 
 from orchestrator.cli.command_line import app
 from transexplain.store import shard_digests
-from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.revisions import open_database
+from transexplain.store.runs import recorded_shards
 from transexplain.types.items import Attribution
 from transexplain.types.plans import ShardResult
 

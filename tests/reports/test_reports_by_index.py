@@ -13,9 +13,9 @@ from transexplain.analysis.groups.shard_aggregate import SeenTotals
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections import item_fates
 from transexplain.reports.sections.gallery_items import SHARE, scale_of
-from transexplain.store import noteworthy, results, runs
+from transexplain.store import ranked_items, results, runs
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import margin_of
+from transexplain.store.run_totals import margin_of
 from transexplain.types.items import ItemFailure, ItemOutcome
 from transexplain.types.relevance_sums import bin_of, outer_edge
 from transexplain.types.words import size_of
@@ -93,9 +93,9 @@ def surveyed(db: Database, run_id: str, places: int) -> Survey:
     return Survey(
         seen=rows_of(seen),
         scale=scale_of(db, run_id, seen.count.total()),
-        strongest=noteworthy.strongest(db, run_id, places),
-        wrong=noteworthy.wrong(db, run_id, places),
-        first=noteworthy.first(db, run_id, places),
+        strongest=ranked_items.strongest(db, run_id, places),
+        wrong=ranked_items.wrong(db, run_id, places),
+        first=ranked_items.first(db, run_id, places),
     )
 
 
@@ -134,9 +134,9 @@ def test_texts_that_are_not_kept(db: Database) -> None:
 def test_other_runs_are_not_read(db: Database) -> None:
     mixed_run(db)
     run = stored_run(db, [explained_text(0, "good", "negative"), explained_text(1, "bad", None)])
-    assert noteworthy.strongest(db, run, 9) == ["row-0", "row-1"]
-    assert noteworthy.wrong(db, run, 9) == ["row-0"] and noteworthy.first(db, run, 1) == ["row-0"]
-    assert noteworthy.failure_examples(db, run, 5) == {}
+    assert ranked_items.strongest(db, run, 9) == ["row-0", "row-1"]
+    assert ranked_items.wrong(db, run, 9) == ranked_items.first(db, run, 1) == ["row-0"]
+    assert ranked_items.failure_examples(db, run, 5) == {}
 
 
 def test_margins_and_failures(db: Database) -> None:
@@ -161,7 +161,7 @@ def test_margins_and_failures(db: Database) -> None:
             for n in range(9)
         ],
     )
-    assert noteworthy.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
+    assert ranked_items.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
     kinds = item_fates.failures(db, run)
     assert [(kind.kind, kind.count) for kind in kinds] == [("null", 8), ("empty-text", 1)]
     assert [one.item_id for one in kinds[0].examples] == ["1", "2", "3", "4", "5"]

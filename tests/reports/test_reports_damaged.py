@@ -9,7 +9,7 @@ from transexplain.errors import DamagedRowError
 from transexplain.reports.evaluation.evaluation_tables import tabulate
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import redacted, summarise
-from transexplain.store import noteworthy, shards
+from transexplain.store import ranked_items, shards
 from transexplain.store.database import Database
 from transexplain.store.schema import attribution, item
 from transexplain.types.scores import MetricSpec
@@ -48,7 +48,7 @@ def test_the_headline_names_it_and_the_rest_stands(db: Database) -> None:
     assert "Damaged results" not in Visible(render_html(whole)).text
     assert redacted(found).headline[0] == line and not redacted(found).whole
     with pytest.raises(DamagedRowError, match="a row of shard 1"):
-        noteworthy.strongest(db, run_id, 99)
+        ranked_items.strongest(db, run_id, 99)
     assert shards.redrive(db, run_id) == 1
 
 

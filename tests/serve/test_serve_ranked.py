@@ -12,11 +12,11 @@ from starlette.testclient import TestClient
 
 from orchestrator.serve.links import link
 from transexplain.errors import DamagedRowError
-from transexplain.store import noteworthy, results
+from transexplain.store import results
 from transexplain.store.database import Database
 from transexplain.store.ranked_items import ORDERS, ItemSearch, Ranking
+from transexplain.store.run_totals import margin_of, summaries
 from transexplain.store.schema import item
-from transexplain.store.shard_summary import summaries
 from transexplain.types.items import Attribution, ItemOutcome
 from transexplain.types.label_sets import SeveralLabels
 from transexplain.types.plans import ModelRef
@@ -67,7 +67,7 @@ def by_hand(db: Database, run_id: str, value: Value, sign: int) -> list[str]:
 
 
 def _margin(one: ItemOutcome, _: object) -> float | None:
-    return noteworthy.margin_of(one, {name: n for n, name in enumerate(CLASSES)})
+    return margin_of(one, {name: n for n, name in enumerate(CLASSES)})
 
 
 BY_HAND: dict[str, Value] = {

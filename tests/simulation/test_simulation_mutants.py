@@ -15,7 +15,7 @@ import pytest
 from simulated_fleet import WEATHERS, Fleet, Violation
 from simulated_world import NeverEnds
 
-from transexplain.store import leases, runs, shards
+from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from workers import claim_to_commit, fresh_process, heartbeat
 
@@ -45,7 +45,7 @@ FAULTS = (
         "self._lease_seconds",
     ),
     Fault(
-        *("a lease is over five seconds before its end", "calm", leases),
+        *("a lease is over five seconds before its end", "calm", shards),
         "shard.c.lease_until < DatabaseTime()",
         "shard.c.lease_until < DatabaseTime() + 5",
     ),

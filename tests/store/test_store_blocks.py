@@ -11,17 +11,15 @@ from store_samples import make_plan, make_result
 from orchestrator.dispatch import queue
 from transexplain.settings import Settings
 from transexplain.store import (
-    fleet_figures,
     fleet_state,
     queueing,
     results,
     runs,
     shard_blocks,
-    shard_messages,
     shards,
 )
-from transexplain.store.browsing_fleet import running_runs
 from transexplain.store.database import Database
+from transexplain.store.fleet_state import running_runs
 from transexplain.store.runs import Claim
 from transexplain.store.schema import pending_shards, shard
 from transexplain.store.upkeep import Age, prune
@@ -85,9 +83,9 @@ def test_counts_know_shards_that_are_not_made(db: Database) -> None:
     assert fleet_state.status(db).shards["queued"] == 11
     (row,) = running_runs(db, 5)
     assert (row["shards"], row["items"]) == (11, 32)
-    figures = fleet_figures.FigureReader(db, 60.0, 5).read().runs[0]
+    figures = fleet_state.FigureReader(db, 60.0, 5).read().runs[0]
     assert (figures.shards["queued"], figures.pending) == (11, 32)
-    assert fleet_figures.demand(db) == 11
+    assert fleet_state.demand(db) == 11
     claim = shards.claim(db, run_id, "w", 60)
     assert claim is not None
     assert runs.progress(db, run_id).states == {
@@ -95,9 +93,9 @@ def test_counts_know_shards_that_are_not_made(db: Database) -> None:
         "queued": 10,
         "running": 1,
     }
-    assert fleet_figures.demand(db) == 11
+    assert fleet_state.demand(db) == 11
     queueing.pause(db, run_id)
-    assert fleet_figures.demand(db) == 1
+    assert fleet_state.demand(db) == 1
 
 
 def test_claimers_at_once_make_no_block_twice(db: Database) -> None:
@@ -183,7 +181,7 @@ def test_who_looks_for_runs_sees_one_whose_shards_are_to_be_made(db, monkeypatch
         assert shards.claim(db, run_id, "w", 60) is not None
     assert made(db, run_id) == 4
     assert [one.run_id for one in queueing.contenders(db, "w")] == [run_id]
-    assert shard_messages.exhausted(db) == []
+    assert queueing.exhausted(db) == []
     claim = shards.claim(db, run_id, "w", 60)
     assert claim.shard.index == 4
 

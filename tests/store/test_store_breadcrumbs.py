@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 from store_samples import claimable, claimed, make_result, saved, start
 
-from transexplain.store import noteworthy, results, runs, shards
-from transexplain.store.array_columns import Columns
+from transexplain.store import ranked_items, results, runs, shards
 from transexplain.store.browsing_items import failed_page, item_record, troubled_shards
+from transexplain.store.columns import Columns
 from transexplain.store.database import Database
-from transexplain.store.leases import after_death, caution_of
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import _ALIKE, rows_of
+from transexplain.store.shards import after_death, caution_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.observer import Caution
 from transexplain.types.plans import Shard, ShardResult
@@ -154,11 +154,11 @@ def test_it_comes_back_with_the_item(db: Database) -> None:
     other = ItemFailure(item_id="o", index=2, kind="null", message="n", traceback=ODD)
     run_id = saved(db, failed(2, other))
     wanted = [WHERE, WHERE, ODD]
-    assert [one.traceback for one in results.failures(db, run_id)] == wanted
+    assert [one.traceback for one in results.iter_items(db, run_id, only_failed=True)] == wanted
     assert [one.traceback for one in failed_page(db, run_id, start=0, limit=9)] == wanted
     found = item_record(db, run_id, "o")
     assert isinstance(found, ItemFailure) and found.traceback == ODD
-    examples = noteworthy.failure_examples(db, run_id, 5)
+    examples = ranked_items.failure_examples(db, run_id, 5)
     assert [one.traceback for one in examples["model-error"][1]] == [WHERE, WHERE]
 
 
@@ -188,7 +188,7 @@ def test_a_shard_keeps_that_of_its_last_error(db: Database) -> None:
     claim = shards.claim(db, run_id, "w", 60, 0)
     assert shards.fail(db, claim, "ValueError: no", WHERE) == "dead"
     (found,) = troubled_shards(db, run_id, 9)
-    assert (found.error, found.traceback) == ("ValueError: no", WHERE)
+    assert (found["error"], found["traceback"]) == ("ValueError: no", WHERE)
     assert shards.list_shards(db, run_id)[0].traceback == WHERE
 
 
@@ -198,7 +198,7 @@ def test_an_item_in_quarantine_keeps_where_it_hung(db: Database) -> None:
         claim = shards.claim(db, run_id, "w", 60, 0)
         shards.hang(db, claim, ["id-1"], "it hung", where, convicted=convicted)
     (found,) = troubled_shards(db, run_id, 9)
-    assert found.quarantined == {"id-1": "it hung"} and found.tracebacks == {"id-1": WHERE}
+    assert found["quarantined"] == {"id-1": "it hung"} and found["tracebacks"] == {"id-1": WHERE}
     claim = shards.claim(db, run_id, "w", 60, 0)
     assert claim is not None and claim.caution.tracebacks == {"id-1": WHERE}
 
@@ -210,7 +210,7 @@ def test_a_death_without_one_forgets_the_one_before(db: Database) -> None:
     shards.claim(db, run_id, "w", -1.0, 0)
     assert shards.claim(db, run_id, "w", 60, 0) is not None
     (found,) = troubled_shards(db, run_id, 9)
-    assert "ran out" in str(found.error) and found.traceback is None
+    assert "ran out" in str(found["error"]) and found["traceback"] is None
 
 
 @pytest.mark.parametrize("traceback", ["", WHERE])

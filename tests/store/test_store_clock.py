@@ -15,7 +15,7 @@ from store_samples import claimable, make_plan, make_result, make_shards, start
 from orchestrator.dispatch import local
 from orchestrator.dispatch.local import Reports
 from transexplain.settings import Settings
-from transexplain.store import fleet_state, leases, results, runs, schedules, shard_messages, shards
+from transexplain.store import fleet_state, queueing, results, runs, schedules, shards
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver
 from transexplain.store.schema import duty, fire_delivery, schedule, shard
@@ -48,7 +48,7 @@ def test_a_lease_from_before_the_clock_was_set_back_is_void(db: Database) -> Non
     claim = shards.claim(db, run_id, "lost", LEASE, 0)
     set_clock_back(db, TWO_DAYS)
     assert 0 in claimable(db, run_id)
-    assert shard_messages.waiting(db, [run_id], 9) == 3
+    assert queueing.waiting(db, {run_id: None}, 9) == 3
     assert fleet_state.status(db).expired == 1
     heir = shards.claim(db, run_id, "heir", LEASE, 0)
     assert heir is not None and heir.token == claim.token + 1
@@ -69,7 +69,7 @@ def test_a_renewed_lease_counts_from_the_new_clock(db: Database) -> None:
     set_clock_back(db, TWO_DAYS)
     assert shards.renew(db, claim, LEASE)
     assert shards.claim(db, run_id, "thief", LEASE, 0) is None
-    assert leases.holders(db, run_id) == ["alive"]
+    assert shards.holders(db, run_id) == ["alive"]
 
 
 def test_items_are_not_suspected_because_of_the_clock(db: Database) -> None:
@@ -84,12 +84,12 @@ def test_items_are_not_suspected_because_of_the_clock(db: Database) -> None:
 
 def test_messages_and_duties_of_the_future_count_as_over(db: Database) -> None:
     run_id = start(db)
-    assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert shard_messages.take_task(db, "sweep", 5)
+    assert queueing.take(db, {run_id: None}, 9, patience=10) == {run_id: [0, 1, 2]}
+    assert queueing.take_task(db, "sweep", 5)
     set_clock_back(db, TWO_DAYS)
-    assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [0, 1, 2]}
-    assert shard_messages.take_task(db, "sweep", 5)
-    assert not shard_messages.take_task(db, "sweep", 5)
+    assert queueing.take(db, {run_id: None}, 9, patience=10) == {run_id: [0, 1, 2]}
+    assert queueing.take_task(db, "sweep", 5)
+    assert not queueing.take_task(db, "sweep", 5)
 
 
 def test_schedules_go_on_and_make_no_fire_twice(db: Database) -> None:

@@ -7,7 +7,7 @@ import pytest
 from store_samples import claimed, make_plan, make_result, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import queueing, results, runs, shard_messages, shards
+from transexplain.store import queueing, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import QueuePlace
@@ -143,9 +143,9 @@ def test_messages_are_divided_among_runs_and_bounded_by_caps(db: Database) -> No
     large, small, capped = start(db, 30), start(db, 4), start(db, 30, most_workers=2)
     caps = queueing.handing_out(db)
     assert caps == {large: None, small: None, capped: 2}
-    assert shard_messages.waiting_of_each(db, caps, 1000) == 36
-    assert shard_messages.waiting_of_each(db, caps, 35) == 35
-    chosen = shard_messages.take_of_each(db, caps, 12, patience=60)
+    assert queueing.waiting(db, caps, 1000) == 36
+    assert queueing.waiting(db, caps, 35) == 35
+    chosen = queueing.take(db, caps, 12, patience=60)
     assert {run_id: len(indices) for run_id, indices in chosen.items()} == {
         **{large: 6, small: 4, capped: 2}
     }

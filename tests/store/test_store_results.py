@@ -19,7 +19,7 @@ from store_samples import (
 )
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import blocks, noteworthy, readers, results, runs, shards
+from transexplain.store import blocks, ranked_items, readers, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.run_totals import ALL, mean_scores
 from transexplain.types.items import Attribution, ItemFailure
@@ -45,7 +45,6 @@ def test_all_comes_back_as_it_was(db: Database) -> None:
     lost = [one for part in made for one in part.failures]
     items = list(results.iter_items(db, run_id))
     assert items == sorted([*outcomes, *lost], key=lambda one: one.index)
-    assert results.failures(db, run_id) == lost
     assert list(results.iter_items(db, run_id, only_failed=True)) == lost
     wanted = [one for part in made for one in part.attributions]
     found = list(results.iter_attributions(db, run_id))
@@ -145,7 +144,7 @@ def test_the_most_wrong_are_found_by_their_logits(db: Database) -> None:
     made = [
         make_result(one, failing=frozenset({one.start + 1, one.start + 3})) for one in make_shards()
     ]
-    assert noteworthy.wrong(db, saved(db, *made), 3) == ["id-10", "id-8", "id-6"]
+    assert ranked_items.wrong(db, saved(db, *made), 3) == ["id-10", "id-8", "id-6"]
 
 
 def test_conservation_sums_the_ledgers(db: Database) -> None:

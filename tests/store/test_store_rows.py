@@ -26,17 +26,26 @@ from store_samples import (
 )
 
 from transexplain.errors import ConfigurationError, DamagedRowError, DatabaseError, ItemError
-from transexplain.store import blocks, noteworthy, results, run_totals, runs, shard_digests, shards
-from transexplain.store.array_columns import Columns, Ragged, taken
+from transexplain.store import (
+    blocks,
+    ranked_items,
+    readers,
+    results,
+    run_totals,
+    runs,
+    shard_digests,
+    shards,
+)
 from transexplain.store.blocks import Block
+from transexplain.store.columns import Columns, Ragged, taken
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import recorded_shards
 from transexplain.store.readers import iter_pairs
 from transexplain.store.revisions import open_database
+from transexplain.store.run_totals import summaries_once
+from transexplain.store.runs import recorded_shards
 from transexplain.store.schema import shard_aggregate
 from transexplain.store.shard_digests import damaged
 from transexplain.store.shard_rows import rows_of
-from transexplain.store.shard_summary import summaries_once
 from transexplain.store.sink_files import attributions_of, parquet_of
 from transexplain.types.items import Attribution
 from transexplain.types.plans import Shard, ShardResult
@@ -334,7 +343,7 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
     attributions = list(results.iter_attributions(db, run_id))
     found: dict[str, Any] = {
         "items": list(results.iter_items(db, run_id)),
-        "failed": results.failures(db, run_id),
+        "failed": list(results.iter_items(db, run_id, only_failed=True)),
         "some items": list(results.iter_items(db, run_id, item_ids=ids)),
         "answers": list(results.iter_answers(db, run_id)),
         "relevance": [one.relevance.tobytes() for one in attributions],
@@ -361,14 +370,14 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         "points": results.relevance_points(db, run_id, [range(2, 5), range(8, 9), range(50, 60)]),
         "mean scores": run_totals.mean_scores(db, run_id, "lrp"),
         "items of": [run_totals.items_of(db, run_id, ["places", "x"], most) for most in (2, 99)],
-        "strongest": [noteworthy.strongest(db, run_id, count) for count in (0, 1, 4, 99)],
-        "wrong": [noteworthy.wrong(db, run_id, count) for count in (0, 2, 99)],
-        "first": [noteworthy.first(db, run_id, count) for count in (0, 3, 99)],
-        "sizes": [noteworthy.sizes_at(db, run_id, above) for above in (1, 5, 18)],
-        "failures": noteworthy.failure_examples(db, run_id, 2),
-        "kinds": noteworthy.failure_kinds(db, run_id),
-        "explained rows": list(noteworthy.explained_rows(db, run_id)),
-        "some rows": list(noteworthy.explained_rows(db, run_id, range(3, 6))),
+        "strongest": [ranked_items.strongest(db, run_id, count) for count in (0, 1, 4, 99)],
+        "wrong": [ranked_items.wrong(db, run_id, count) for count in (0, 2, 99)],
+        "first": [ranked_items.first(db, run_id, count) for count in (0, 3, 99)],
+        "sizes": [ranked_items.sizes_at(db, run_id, above) for above in (1, 5, 18)],
+        "failures": ranked_items.failure_examples(db, run_id, 2),
+        "kinds": runs.failures(db, run_id),
+        "explained rows": list(readers.explained_rows(db, run_id)),
+        "some rows": list(readers.explained_rows(db, run_id, range(3, 6))),
         "aggregates": list(results.aggregates(db, run_id)),
     }
     return found
@@ -398,8 +407,8 @@ def test_relevance_is_added_up_exactly(db: Database) -> None:
 
 def test_a_run_without_results_has_no_totals(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
-    assert noteworthy.sizes_at(db, run_id, 1) is None
-    assert noteworthy.strongest(db, run_id, 5) == noteworthy.first(db, run_id, 5) == []
+    assert ranked_items.sizes_at(db, run_id, 1) is None
+    assert ranked_items.strongest(db, run_id, 5) == ranked_items.first(db, run_id, 5) == []
     assert results.conservation(db, run_id) is None
     assert run_totals.mean_scores(db, run_id, "lrp") == {}
     assert run_totals.items_of(db, run_id, ["names"], 5) == []
@@ -411,7 +420,7 @@ def test_a_run_without_results_has_no_totals(db: Database) -> None:
 def test_contrasts_without_ledger_have_sizes(db: Database) -> None:
     outcome = make_outcome(0)
     run_id = saved(db, of_item(outcome, make_contrast(outcome)))
-    assert noteworthy.sizes_at(db, run_id, 1) == (pytest.approx(0.25, rel=0.01), 0.25)
+    assert ranked_items.sizes_at(db, run_id, 1) == (pytest.approx(0.25, rel=0.01), 0.25)
     assert results.conservation(db, run_id) is None
 
 
@@ -426,7 +435,7 @@ def test_summaries_are_fetched_once_where_that_is_asked_for(db: Database) -> Non
     with summaries_once():
         for run_id in (first, second):
             assert results.accuracy(db, run_id) == (2, 4)
-            assert noteworthy.sizes_at(db, run_id, 8) is not None
+            assert ranked_items.sizes_at(db, run_id, 8) is not None
     assert len(asked) == 2
     assert results.accuracy(db, first) == (2, 4)
     assert len(asked) == 3
@@ -484,7 +493,7 @@ def test_a_damaged_row_is_named_by_every_reader_or_spared(db: Database, what: st
     readers = (
         lambda: list(results.iter_attributions(db, run_id)),
         lambda: list(results.iter_attributions(db, run_id, item_ids=["id-1", "id-5"])),
-        lambda: noteworthy.strongest(db, run_id, 99),
+        lambda: ranked_items.strongest(db, run_id, 99),
     )
     for read in readers[:1] if what == "length" else readers:
         with pytest.raises(DamagedRowError, match=named if read is not readers[1] else run_id):
@@ -492,7 +501,7 @@ def test_a_damaged_row_is_named_by_every_reader_or_spared(db: Database, what: st
     with blocks.sparing():
         kept = {each.item_id for each in results.iter_attributions(db, run_id)}
         assert kept == {f"id-{row}" for row in (0, 1, 2, 3, 8, 9, 10, 11)}
-        assert set(noteworthy.strongest(db, run_id, 99)) == kept
+        assert set(ranked_items.strongest(db, run_id, 99)) == kept
     # what needs nothing of these rows does not mind
     assert len(list(results.iter_items(db, run_id))) == 12
     assert results.accuracy(db, run_id) == (6, 12)

@@ -7,19 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
-from store_samples import claimable, claimed, make_plan, make_result, make_shards, start
+from store_samples import (
+    claimable,
+    claimed,
+    make_plan,
+    make_result,
+    make_shards,
+    start,
+    stored_again,
+)
 
 from transexplain.errors import ConfigurationError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.runs import plan_from_json, plan_to_json
 from transexplain.store.schema import run
 from transexplain.types.scores import MethodSpec
 
 
 def test_a_plan_survives_its_json() -> None:
     plan = make_plan()
-    back = plan_from_json(plan_to_json(plan))
+    back = stored_again(plan)
     assert back == plan
     assert back.digest == plan.digest
 
@@ -27,12 +34,12 @@ def test_a_plan_survives_its_json() -> None:
 @given(st.text(), st.dictionaries(st.text(), st.integers() | st.text() | st.booleans()))
 def test_any_name_and_parameters_survive(name: str, params: dict[str, object]) -> None:
     plan = make_plan(name=name, method=MethodSpec(name="lrp", params=params))
-    assert plan_from_json(plan_to_json(plan)) == plan
+    assert stored_again(plan) == plan
 
 
 def test_a_plan_that_is_none_says_so() -> None:
     with pytest.raises(ConfigurationError, match=r"stored plan.*model, dataset"):
-        plan_from_json('{"name": "x"}')
+        runs.plan_of({"name": "x"})
 
 
 def test_a_run_begins_with_all_its_shards_queued(db: Database) -> None:
@@ -100,7 +107,6 @@ def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: 
         results.iter_items,
         results.iter_attributions,
         results.iter_mentions,
-        results.failures,
         results.aggregates,
         results.accuracy,
         results.conservation,

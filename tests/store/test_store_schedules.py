@@ -8,7 +8,7 @@ from sqlalchemy import select, text, update
 from store_samples import make_plan, make_shards
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import browsing_fleet, runs, schedules
+from transexplain.store import runs, schedules
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver, Schedule
 from transexplain.store.schema import fire_delivery, schedule, schedule_receiver
@@ -192,7 +192,7 @@ def test_every_receiver_has_its_own_state(db: Database) -> None:
     (fire,) = schedules.fires(db, "nightly")
     assert [one.state for one in fire.deliveries] == ["posted", "failed", "posted"]
     assert (*states, fire.post) == ("waiting", "failed")
-    (shown,) = browsing_fleet.fire_rows(db, "nightly", 5)
+    (shown,) = schedules.fire_rows(db, "nightly", 5)
     assert (shown["post"], shown["post_attempts"]) == ("failed", 2)
     assert shown["posted"] == max(one.delivered for one in fire.deliveries if one.delivered)
 
@@ -207,7 +207,7 @@ def test_a_fire_without_receivers_or_run_has_nothing_to_deliver(db: Database) ->
     for name in ("nightly", "other"):
         (fire,) = schedules.fires(db, name)
         assert (fire.post, fire.deliveries) == (None, ())
-        (shown,) = browsing_fleet.fire_rows(db, name, 5)
+        (shown,) = schedules.fire_rows(db, name, 5)
         assert (shown["post"], shown["post_attempts"], shown["posted"]) == (None, 0, None)
 
 
@@ -227,7 +227,7 @@ def test_receivers_come_and_go_and_keep_their_numbers(db: Database) -> None:
     assert schedules.change_receivers(db, "nightly", added=[mail, HOOK], removed=[1, 1]) == 1
     found = schedules.get(db, "nightly").receivers
     assert [(one.number, one.kind) for one in found] == [(3, "json"), (4, "email"), (5, "json")]
-    shown = browsing_fleet.receiver_rows(db, "nightly")
+    shown = schedules.receiver_rows(db, "nightly")
     assert [(one["number"], one["state"]) for one in shown] == [
         (3, "waiting"),
         (4, None),

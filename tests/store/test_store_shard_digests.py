@@ -12,7 +12,7 @@ from store_samples import make_result as sample
 from transexplain.errors import DatabaseError
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import RecordedShard, recorded_shards
+from transexplain.store.runs import RecordedShard, recorded_shards
 from transexplain.store.shard_digests import damaged
 from transexplain.types.plans import ShardResult
 from transexplain.types.scores import MetricScore

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from sqlalchemy import update
 from store_samples import make_result, make_shards, start
 
-from transexplain.store import results, runs, shard_messages, shards
+from transexplain.store import queueing, results, runs, shards
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.schema import shard
@@ -23,18 +23,18 @@ def age(db: Database, seconds: float) -> None:
 
 def taken(db: Database, most: int, *, patience: float) -> dict[str, list[int]]:
     """The shards that are hinted now, of all runs."""
-    return shard_messages.take(db, shard_messages.running(db), most, patience=patience)
+    return queueing.take(db, queueing.handing_out(db), most, patience=patience)
 
 
 def test_a_duty_has_one_holder_until_it_ends(db: Database) -> None:
     with ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(lambda _: shard_messages.take_task(db, "sweep", 60), range(8)))
+        taken = list(pool.map(lambda _: queueing.take_task(db, "sweep", 60), range(8)))
     assert sorted(taken) == [False] * 7 + [True]
-    assert shard_messages.take_task(db, "other", 60), "another duty is another row"
+    assert queueing.take_task(db, "other", 60), "another duty is another row"
     with db.begin() as connection:
         connection.exec_driver_sql("UPDATE duty SET until = until - 61")
-    assert shard_messages.take_task(db, "sweep", 60)
-    assert not shard_messages.take_task(db, "sweep", 60)
+    assert queueing.take_task(db, "sweep", 60)
+    assert not queueing.take_task(db, "sweep", 60)
 
 
 def test_recent_messages_are_trusted_and_the_oldest_go_first(db: Database) -> None:
@@ -50,33 +50,33 @@ def test_recent_messages_are_trusted_and_the_oldest_go_first(db: Database) -> No
 
 def test_an_expired_claim_uses_its_hint_up(db: Database) -> None:
     run_id = start(db)
-    shard_messages.take(db, [run_id], 9, patience=0)
+    queueing.take(db, {run_id: None}, 9, patience=0)
     assert shards.claim(db, run_id, "worker", 5.0, 1)
-    assert shard_messages.waiting(db, shard_messages.running(db), 100) == 2
+    assert queueing.waiting(db, queueing.handing_out(db), 100) == 2
     age(db, 6)
-    assert shard_messages.waiting(db, shard_messages.running(db), 100) == 3
+    assert queueing.waiting(db, queueing.handing_out(db), 100) == 3
     assert taken(db, 9, patience=60) == {run_id: [1]}
     assert taken(db, 9, patience=60) == {}, "hinted anew"
 
 
 def test_the_unhinted_then_the_expired_then_the_oldest_hint(db: Database) -> None:
     run_id = start(db, 20)
-    assert shard_messages.take(db, [run_id], 1, patience=10) == {run_id: [0]}
+    assert queueing.take(db, {run_id: None}, 1, patience=10) == {run_id: [0]}
     assert shards.claim(db, run_id, "worker", 5.0, 1)
     age(db, 20)
-    assert shard_messages.take(db, [run_id], 2, patience=10) == {run_id: [2, 3]}
-    assert shard_messages.take(db, [run_id], 9, patience=10) == {run_id: [4, 1, 0]}
-    assert shard_messages.take(db, [run_id], 9, patience=10) == {}
+    assert queueing.take(db, {run_id: None}, 2, patience=10) == {run_id: [2, 3]}
+    assert queueing.take(db, {run_id: None}, 9, patience=10) == {run_id: [4, 1, 0]}
+    assert queueing.take(db, {run_id: None}, 9, patience=10) == {}
 
 
-def test_the_older_run_first_and_never_one_that_ended(db: Database) -> None:
+def test_runs_have_equal_parts_and_never_one_that_ended(db: Database) -> None:
     first, second, third = (start(db) for _ in range(3))
     runs.cancel(db, second)
-    assert shard_messages.waiting(db, shard_messages.running(db), 100) == 6
-    assert shard_messages.waiting(db, shard_messages.running(db), 4) == 4
+    assert queueing.waiting(db, queueing.handing_out(db), 100) == 6
+    assert queueing.waiting(db, queueing.handing_out(db), 4) == 4
     assert taken(db, 4, patience=10) == {
-        first: [0, 1, 2],
-        third: [0],
+        first: [0, 1],
+        third: [0, 1],
     }
 
 
@@ -92,18 +92,18 @@ def test_takers_at_once_share_the_shards(db: Database) -> None:
 def test_a_run_with_nothing_left_is_found(db: Database) -> None:
     run_id = start(db)
     for one in make_shards():
-        assert shard_messages.exhausted(db) == []
+        assert queueing.exhausted(db) == []
         claim = shards.claim(db, run_id, "worker", 60.0, one.index)
         results.save(db, claim, make_result(one))
-    assert shard_messages.exhausted(db) == [run_id]
+    assert queueing.exhausted(db) == [run_id]
     assert runs.finalise(db, run_id)
-    assert shard_messages.exhausted(db) == []
+    assert queueing.exhausted(db) == []
 
 
 def test_messages_are_timed_by_the_database(db: Database) -> None:
     run_id = start(db)
     assert shards.claim(db, run_id, "worker", 60.0, 0)
-    shard_messages.take(db, [run_id], 9, patience=0)
+    queueing.take(db, {run_id: None}, 9, patience=0)
     with db.read() as connection:
         ages = list(
             connection.execute(

@@ -23,7 +23,7 @@ from transexplain.reports.sections.item_fates import unreadable
 from transexplain.store import blocks, results, run_totals, runs, shards, sink_files, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import recorded_shards
+from transexplain.store.runs import recorded_shards
 from transexplain.store.schema import attribution, run, shard
 from transexplain.store.shard_digests import damaged
 from transexplain.types.plans import Keep, Sink

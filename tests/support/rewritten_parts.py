@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import delete
 
 from transexplain.store import blocks
-from transexplain.store.array_columns import StoredRows
 from transexplain.store.blocks import Block
+from transexplain.store.columns import StoredRows
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import OF_ITEMS

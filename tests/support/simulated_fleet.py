@@ -33,7 +33,6 @@ from transexplain.store import (
     runs,
     schedules,
     shard_blocks,
-    shard_messages,
     shards,
 )
 from transexplain.store.database import Database
@@ -268,8 +267,9 @@ class Fleet:
 
     def _work_locally(self, _: Process) -> None:
         """`transexplain run` or `resume`."""
-        for run_id in shard_messages.running(self.db):
-            local.run_here(self.db, run_id, self.settings, stop=Event(self.world))  # type: ignore[arg-type]
+        going = [run for run in runs.list_runs(self.db) if run.state == "running"]
+        for run in reversed(going):
+            local.run_here(self.db, run.id, self.settings, stop=Event(self.world))  # type: ignore[arg-type]
 
     def _serve_the_queue(self, process: Process) -> None:
         """`transexplain worker`: a message is a shard, and a thread of its own."""

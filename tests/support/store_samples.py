@@ -1,12 +1,13 @@
 """Plans and shard results for the tests of the store."""
 
+import json
 from typing import Any
 
 import numpy as np
 from plain_records import new_attribution, new_mention
 from sqlalchemy import BigInteger, Boolean, Double, or_, select
 
-from transexplain.store import leases, results, runs, shards
+from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.store.schema import RESULT_TABLES, shard
@@ -48,6 +49,11 @@ def make_plan(rows: int = 12, **changes: Any) -> AuditPlan:
         "shard_size": 4,
     }
     return AuditPlan(**(settings | changes))
+
+
+def stored_again(plan: AuditPlan) -> AuditPlan:
+    """The plan that is read where this one was stored."""
+    return runs.plan_of(json.loads(json.dumps(plan.document())))
 
 
 def make_shards(rows: int = 12, size: int = 4) -> tuple[Shard, ...]:
@@ -210,7 +216,7 @@ def claimable(db: Database, run_id: str, limit: int | None = None) -> list[int]:
     """The shards that a claim would look at now, those with fewest attempts first."""
     query = (
         select(shard.c.index)
-        .where(shard.c.run_id == run_id, or_(shard.c.state == "queued", leases.lease_expired()))
+        .where(shard.c.run_id == run_id, or_(shard.c.state == "queued", shards.lease_expired()))
         .order_by(shard.c.attempt, shard.c.index)
         .limit(limit)
     )

@@ -61,7 +61,7 @@ def stored(url: str) -> tuple[dict[str, ItemFailure], Relevance]:
         run = runs.get(db, "latest")
         assert run.state == "done"
         assert len(list(results.iter_items(db, run.id))) == runs.progress(db, run.id).items_total
-        failures = {one.item_id: one for one in results.failures(db, run.id)}
+        failures = {one.item_id: one for one in results.iter_items(db, run.id, only_failed=True)}
         found = list(results.iter_attributions(db, run.id))
     by_key = {(one.item_id, one.target, one.rank): one.relevance for one in found}
     assert len(by_key) == len(found), "no result twice"
@@ -141,7 +141,7 @@ def test_kills_from_outside_blame_no_item(tmp_path: Path) -> None:
     assert run_audit(tmp_path, url, "resume").returncode == 0
     with open_database(url) as db:
         run = runs.get(db, "latest")
-        assert (run.state, list(results.failures(db, run.id))) == ("done", [])
+        assert (run.state, list(results.iter_items(db, run.id, only_failed=True))) == ("done", [])
         assert len(list(results.iter_items(db, run.id))) == 8
 
 
@@ -237,7 +237,7 @@ def test_readers_that_are_killed_from_outside_cost_a_retry_and_no_item(tmp_path:
     with open_database(url_of(tmp_path)) as db:
         run = runs.get(db, "latest")
         assert (run.state, run.shards["done"]) == ("done", 5)
-        assert list(results.failures(db, run.id)) == []
+        assert list(results.iter_items(db, run.id, only_failed=True)) == []
 
 
 @contextmanager

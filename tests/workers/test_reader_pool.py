@@ -31,8 +31,7 @@ from transexplain.models.loaded_model import Encoded
 from transexplain.settings import Settings, processes_of
 from transexplain.store import results, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import recorded_shards
-from transexplain.store.runs import Claim
+from transexplain.store.runs import Claim, recorded_shards
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import Caution
 from transexplain.types.tokens import Tokens
@@ -231,7 +230,7 @@ def test_a_text_that_ends_its_reader_is_found_and_goes_on_trial(
         assert bench.work(run_id) == "done", "a fresh process reads it"
     finally:
         bench.close()
-    assert not list(results.failures(db, run_id))
+    assert not list(results.iter_items(db, run_id, only_failed=True))
     assert len({one.item_id for one in results.iter_attributions(db, run_id)}) == 8
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from transexplain.methods.explainer_files import explainers_in, without_folders
 from transexplain.store.database import Database
 from transexplain.store.fleet_state import device_times
-from transexplain.store.noteworthy import (
+from transexplain.store.runs import (
     RecordedShard,
-    failure_kinds,
+    failures,
     recorded_run,
     recorded_shards,
     workers_of,
@@ -215,7 +215,7 @@ def manifest_of(db: Database, run_id: str) -> Manifest:
         "computed": environment,
         "shards": [_shard(shard, environment) for shard in shards],
         "attempts": sum(shard.attempt for shard in shards),
-        "failures": failure_kinds(db, run.id),
+        "failures": failures(db, run.id),
     }
     return Manifest(inputs=inputs_of(run.plan, run.environment), execution=execution)
 

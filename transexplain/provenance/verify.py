@@ -32,13 +32,8 @@ from transexplain.provenance.verification import (
 from transexplain.randomness import keyed_number
 from transexplain.store import blocks, runs, shard_digests, sink_files
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import (
-    RecordedRun,
-    RecordedShard,
-    explained_rows,
-    recorded_run,
-    recorded_shards,
-)
+from transexplain.store.readers import explained_rows
+from transexplain.store.runs import RecordedRun, RecordedShard, recorded_run, recorded_shards
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, RecogniserPlan, SourceFile
 
 

@@ -31,7 +31,7 @@ from transexplain.reports.sections.group_matching import without_rare
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarised
 from transexplain.reports.tables import record_columns
-from transexplain.store import result_rows, runs, shard_messages
+from transexplain.store import queueing, result_rows, runs
 from transexplain.store.database import Database
 from transexplain.store.result_tables import metadata
 from transexplain.store.revisions import open_database
@@ -405,7 +405,7 @@ def close_forgotten(db: Database) -> list[str]:
     One process does so at a time, and none within `EVERY` seconds of another. Runs that have been
     over for more than `GIVEN_UP` seconds are left to `transexplain db results`.
     """
-    if not shard_messages.take_task(db, "results", EVERY):
+    if not queueing.take_task(db, "results", EVERY):
         return []
     run_ids = result_rows.over(db, at_least=PATIENCE, at_most=GIVEN_UP)
     return [run_id for run_id in run_ids if close(db, run_id)]

@@ -51,7 +51,7 @@ from transexplain.reports.sections.untested import untested
 from transexplain.reports.verdict_words import mention_in_words, most_in_words, outcome_in_words
 from transexplain.store import blocks, runs
 from transexplain.store.database import Database
-from transexplain.store.shard_summary import summaries_once
+from transexplain.store.run_totals import summaries_once
 from transexplain.types.plans import AuditRun
 
 __all__ = ["Summary", "summarise", "summarised"]

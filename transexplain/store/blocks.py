@@ -17,16 +17,18 @@ from sqlalchemy import Column, Row, select
 
 from transexplain.errors import DamagedRowError
 from transexplain.store import sink_files
-from transexplain.store.array_columns import (
+from transexplain.store.columns import (
     Columns,
     Floats,
     Ints,
     Ragged,
     read_columns,
     selected,
+    stored_columns,
     taken,
 )
 from transexplain.store.database import Database
+from transexplain.store.runs import require
 from transexplain.store.schema import LEDGER, OF_ITEMS, attribution, item, shard
 from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention, PatchGrid
 from transexplain.types.scores import MetricScore
@@ -53,6 +55,13 @@ class Block:
     def __init__(self, items: Columns, fetch: _Fetch) -> None:
         self.items = items  #: columns of the table `item`
         self.rows: Ints = np.array(items["idx"], dtype=np.int64)  #: (N,) rows of the dataset
+        self.ids: list[str] = items["item_id"]  #: (N,)
+        self.texts: list[str | None] = items["text"]  #: (N,) as they are stored
+        #: (N,) where the second texts of pairs begin in them
+        self.seconds: list[int | None] = items["second_at"]
+        self.logits: Ragged = items["logits"]  #: (N,) of every class
+        self.predicted: list[str] = items["predicted"]  #: (N,) the class that each is given
+        self.labels: list[str | None] = items["label"]  #: (N,) None: none
         self._fetch = fetch
         self._held: dict[str, tuple[Columns, Ints]] = {}
 
@@ -80,28 +89,10 @@ class Block:
             few._held[name] = taken(columns, kept), place[of[kept]]
         return few
 
-    @property
-    def ids(self) -> list[str]:
-        """(N,) ids of the items."""
-        ids: list[str] = self.items["item_id"]
-        return ids
-
     def places_of(self, item_ids: Collection[str]) -> Ints:
         """Where those of these items stand that it has."""
         known = [place for place, item_id in enumerate(self.ids) if item_id in item_ids]
         return np.array(known, dtype=np.int64)
-
-    @property
-    def texts(self) -> list[str | None]:
-        """(N,) as they are stored."""
-        texts: list[str | None] = self.items["text"]
-        return texts
-
-    @property
-    def seconds(self) -> list[int | None]:
-        """(N,) where the second texts of pairs begin in them."""
-        seconds: list[int | None] = self.items["second_at"]
-        return seconds
 
     @cached_property
     def outcomes(self) -> list[ItemOutcome]:
@@ -110,7 +101,7 @@ class Block:
         columns = {
             **{name: self.items[name] for name in names},
             "index": self.rows.tolist(),
-            "logits": self.items["logits"].tuples(),
+            "logits": self.logits.tuples(),
             "truncated": self.items["truncated"],
             "positions": self.items["length"],
             "meta": self._meta(),
@@ -125,25 +116,7 @@ class Block:
 
     def answers(self) -> Iterator[tuple[str, tuple[float, ...], dict[str, str]]]:
         """(predicted class, logits (C,), metadata) of each."""
-        return zip(self.predicted, self.items["logits"].tuples(), self._meta(), strict=True)
-
-    @property
-    def logits(self) -> Ragged:
-        """(N,) of every class."""
-        logits: Ragged = self.items["logits"]
-        return logits
-
-    @property
-    def predicted(self) -> list[str]:
-        """(N,) the class that each is given."""
-        predicted: list[str] = self.items["predicted"]
-        return predicted
-
-    @property
-    def labels(self) -> list[str | None]:
-        """The class that each is labelled with; None: none."""
-        labels: list[str | None] = self.items["label"]
-        return labels
+        return zip(self.predicted, self.logits.tuples(), self._meta(), strict=True)
 
     def named(self, column: str, name: str) -> NDArray[np.bool_]:
         """(N,) whether `label`, `predicted` or `raw_label` is exactly this."""
@@ -379,11 +352,12 @@ def read(
     """What `work` gives of block after block, in the order of the data.
 
     `rows` of the dataset: a range, or some; `items` are in a block at most: a search that ends
-    early needs few. No connection is held between two blocks. Raises DamagedRowError.
+    early needs few. No connection is held between two blocks. Raises ConfigurationError for an
+    unknown run, and DamagedRowError.
     """
     fetch = _fetching(db, run_id)
-    for page in pages(db, run_id, rows, item.c, items):
-        yield from _worked(run_id, work, page, fetch)
+    every = pages(db, run_id, rows, item.c, items)
+    return (value for page in every for value in _worked(run_id, work, page, fetch))
 
 
 def _worked(
@@ -450,7 +424,9 @@ def _found(db: Database, query: Any) -> Iterator[Sequence[Row[Any]]]:
 
 
 def _fetching(db: Database, run_id: str) -> _Fetch:
-    alone = sink_files.alone(db, run_id)
+    with db.read() as connection:
+        sink = require(connection, run_id).sink
+    alone = sink is not None and sink["keep"] == "sink"
 
     def fetch(name: str, rows: Ints) -> Columns:
         if not len(rows):
@@ -468,19 +444,14 @@ def _of_rows(db: Database, run_id: str, name: str, rows: Ints) -> Columns:
     first, last = int(rows[0]), int(rows[-1])
     few = len(rows) <= _NAMED and last - first >= 2 * len(rows)
     inside = table.c.idx.in_(rows.tolist()) if few else table.c.idx.between(first, last)
-    query = (
-        select(*selected(table.c, db.engine.dialect))
-        .where(table.c.run_id == run_id, inside)
-        .order_by(table.c.idx, table.c.ordinal)
-    )
     with db.read() as connection:
-        columns = read_columns(list(table.c), connection.execute(query).all())
+        columns = stored_columns(connection, table, run_id, inside)
     if len(rows) == last - first + 1 or few:
         return columns
     return taken(columns, np.flatnonzero(np.isin(columns["idx"], rows)))
 
 
-def rows_of_ids(db: Database, run_id: str, item_ids: Collection[str]) -> list[int]:
+def rows_of_ids(db: Database, run_id: str, item_ids: Iterable[str]) -> list[int]:
     """Rows of those of these items that were explained, ascending."""
     rows: list[int] = []
     for some in _few_together(list(dict.fromkeys(item_ids)), _NAMED):

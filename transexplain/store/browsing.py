@@ -218,32 +218,21 @@ def result_rows(
         return [dict(row) for row in connection.execute(query.limit(limit)).mappings()]
 
 
-def entities_of(db: Database, run_id: str, group: str, limit: int) -> list[dict[str, Any]]:
-    """Entities of a group that were mentioned most, for every class that was explained."""
-    of = entity_result.c
-    query = (
-        select(entity_result)
-        .where(of.run_id == run_id, of.group_name == group)
-        .order_by(of.mentions.desc(), of.ordinal)
-        .limit(limit)
-    )
-    with db.read() as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]
+def entities_of(
+    db: Database, run_id: str, group: str, limit: int, *, driving: bool = False
+) -> list[dict[str, Any]]:
+    """Entities of a group that were mentioned most, for every class that was explained.
 
-
-def driving_entities(db: Database, run_id: str, group: str, limit: int) -> list[dict[str, Any]]:
-    """Entities of a group with the largest relevance of a mention, either way, that first.
-
-    Shrunken where that is known; of those with two mentions or more.
+    `driving`: of those with two mentions or more the ones with the largest relevance of a mention
+    first, either way; shrunken where that is known.
     """
     of = entity_result.c
-    size = func.abs(func.coalesce(of.shrunken, of.mean))
-    query = (
-        select(entity_result)
-        .where(of.run_id == run_id, of.group_name == group, of.mentions >= 2, size.is_not(None))
-        .order_by(size.desc(), of.ordinal)
-        .limit(limit)
-    )
+    query = select(entity_result).where(of.run_id == run_id, of.group_name == group).limit(limit)
+    if driving:
+        size = func.abs(func.coalesce(of.shrunken, of.mean))
+        query = query.where(of.mentions >= 2, size.is_not(None)).order_by(size.desc(), of.ordinal)
+    else:
+        query = query.order_by(of.mentions.desc(), of.ordinal)
     with db.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -260,14 +249,6 @@ def word_classes(db: Database, run_id: str, limit: int) -> list[tuple[str, str, 
     )
     with db.read() as connection:
         return [(target, name, int(words)) for target, name, words in connection.execute(query)]
-
-
-def has_words(db: Database, run_id: str, class_name: str) -> bool:
-    """Whether the report lists words for a class."""
-    of = class_word.c
-    query = select(of.class_name).where(of.run_id == run_id, of.class_name == class_name)
-    with db.read() as connection:
-        return connection.execute(query.limit(1)).first() is not None
 
 
 def trend(db: Database, name: str, limit: int) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Reads items for pages: from a row on, until there are enough or the time is up; and failures."""
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ from sqlalchemy import select
 from transexplain.store import blocks
 from transexplain.store.blocks import Block
 from transexplain.store.database import Database
-from transexplain.store.leases import caution_of
 from transexplain.store.ranked_items import LAST_ROW, ItemSearch, places_in
-from transexplain.store.readers import iter_items
+from transexplain.store.readers import iter_items, stored_failures
 from transexplain.store.schema import failure, item, shard
 from transexplain.store.shard_digests import refuse_damaged_rows
+from transexplain.store.shards import caution_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.scores import MetricScore
 
@@ -201,45 +201,16 @@ def item_record(db: Database, run_id: str, item_id: str) -> ItemRecord | ItemFai
     return next((failure for failure in failed if isinstance(failure, ItemFailure)), None)
 
 
-_FAILED = ("idx", "item_id", "kind", "error", "traceback")
-
-
 def failed_page(db: Database, run_id: str, *, start: int, limit: int) -> list[ItemFailure]:
     """Items from row `start` on that could not be explained."""
-    columns = [failure.c[name] for name in _FAILED]
-    query = (
-        select(*columns)
-        .where(failure.c.run_id == run_id, failure.c.idx >= start)
-        .order_by(failure.c.idx)
-        .limit(limit)
-    )
-    with db.read() as connection:
-        return [
-            ItemFailure(
-                item_id=name, index=row, kind=kind, message=error or "", traceback=trace or ""
-            )
-            for row, name, kind, error, trace in connection.execute(query)
-        ]
+    return stored_failures(db, run_id, failure.c.idx >= start, limit)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TroubledShard:
-    """A shard whose attempts failed, or that has items in quarantine."""
+def troubled_shards(db: Database, run_id: str, limit: int) -> list[dict[str, Any]]:
+    """Shards that gave up, had an error or have items in quarantine.
 
-    index: int
-    start: int
-    stop: int
-    state: str
-    attempt: int
-    worker: str | None
-    error: str | None  #: of the last attempt that failed
-    traceback: str | None  #: of that error; None: no Python error, or none kept
-    quarantined: Mapping[str, str]  #: item id -> why it is not run again
-    tracebacks: Mapping[str, str]  #: of items in quarantine that hung: where
-
-
-def troubled_shards(db: Database, run_id: str, limit: int) -> list[TroubledShard]:
-    """Shards that gave up, had an error or have items in quarantine."""
+    `quarantined`: item id -> why it is not run again; `tracebacks`: where those that hung did.
+    """
     names = ("index", "start", "stop", "state", "attempt", "worker", "error", "traceback")
     query = (
         select(*(shard.c[name] for name in names), shard.c.suspects)
@@ -253,11 +224,11 @@ def troubled_shards(db: Database, run_id: str, limit: int) -> list[TroubledShard
     with db.read() as connection:
         rows = connection.execute(query).mappings().all()
     return [
-        TroubledShard(
+        {
             **{name: row[name] for name in names},
-            quarantined=known.quarantined,
-            tracebacks=known.tracebacks,
-        )
+            "quarantined": caution.quarantined,
+            "tracebacks": caution.tracebacks,
+        }
         for row in rows
-        for known in [caution_of(row["suspects"])]
+        for caution in [caution_of(row["suspects"])]
     ]

@@ -1,20 +1,23 @@
 """The queue of runs: their places, pausing, and who waits for workers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
-from transexplain.store.columns import DatabaseTime
+from transexplain.store.columns import DatabaseTime, is_due
 from transexplain.store.database import Database
-from transexplain.store.leases import lease_expired
-from transexplain.store.runs import require
-from transexplain.store.schema import run, shard
-from transexplain.store.shard_blocks import first_pending
+from transexplain.store.runs import holds_shard, require, unfinished
+from transexplain.store.schema import duty, run, shard
+from transexplain.store.shards import lease_expired, shards_in_hand
 from transexplain.types.plans import QueuePlace
 
 _UNPAUSED = run.c.paused.is_(None)
+_QUEUED = shard.c.state == "queued"
+_EXPIRED = lease_expired()
+_FREE = or_(_QUEUED, _EXPIRED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,61 +101,127 @@ def handing_out(db: Database) -> dict[str, int | None]:
 
 def contenders(db: Database, worker: str) -> list[Contender]:
     """Runs with free shards and room below their cap, those of the highest priority first."""
-    in_hand = _in_hand(run.c.id).scalar_subquery()
-    own = _in_hand(run.c.id).where(shard.c.worker == worker).scalar_subquery()
+    in_hand = shards_in_hand(run.c.id)
+    held = in_hand.where(shard.c.worker == worker)
+    place = (run.c.priority, run.c.share, run.c.most_workers)
     query = (
         select(
             run.c.id,
-            run.c.priority,
-            run.c.share,
-            run.c.most_workers,
-            in_hand.label("in_hand"),
-            own.label("own"),
+            *place,
+            in_hand.scalar_subquery().label("in_hand"),
+            held.scalar_subquery().label("held"),
         )
-        .where(run.c.state == "running", _UNPAUSED, _has_free(run.c.id))
+        .where(run.c.state == "running", _UNPAUSED, holds_shard(run.c.id, _QUEUED, _EXPIRED))
         .order_by(run.c.priority.desc(), run.c.created, run.c.id)
     )
     with db.read() as connection:
-        found = connection.execute(query).all()
-    return [_contender(row) for row in found if _room(row) > 0]
+        rows = connection.execute(query).all()
+    return [
+        Contender(
+            run_id=row.id,
+            place=QueuePlace(priority=row.priority, share=row.share, most_workers=row.most_workers),
+            others=row.in_hand - row.held,
+        )
+        for row in rows
+        if row.most_workers is None or row.in_hand < row.most_workers
+    ]
 
 
-def room(connection: Connection, run_id: str) -> int | None:
-    """How many more shards of a run may be in hand; None: no cap. An expired lease counts, too."""
-    query = select(run.c.most_workers, _in_hand(run_id).scalar_subquery().label("in_hand"))
-    row = connection.execute(query.where(run.c.id == run_id)).one()
-    return None if row.most_workers is None else max(0, row.most_workers - row.in_hand)
+def take_task(db: Database, name: str, seconds: float) -> bool:
+    """Reserve a periodic task for `seconds`; False: another process took it less than that ago."""
+    until = DatabaseTime() + seconds
+    with db.begin() as connection:
+        dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+        taken = connection.execute(
+            dialect.insert(duty)
+            .values(name=name, until=until)
+            .on_conflict_do_update(
+                index_elements=[duty.c.name],
+                set_={"until": until},
+                where=is_due(duty.c.until, seconds),
+            )
+            .returning(duty.c.name)
+        )
+        return taken.first() is not None
 
 
-def _contender(row: Any) -> Contender:
-    place = QueuePlace(priority=row.priority, share=row.share, most_workers=row.most_workers)
-    return Contender(run_id=row.id, place=place, others=row.in_hand - row.own)
+def waiting(db: Database, caps: Mapping[str, int | None], at_most: int) -> int:
+    """How many shards of these runs are free, counted up to `at_most`, and to the cap of each."""
+    uncapped = [run_id for run_id, cap in caps.items() if cap is None]
+    with db.read() as connection:
+        freed = _free(connection, uncapped, at_most) if uncapped else 0
+        for run_id, cap in caps.items():
+            if cap is not None and freed < at_most:
+                freed += _free(connection, [run_id], min(cap, at_most - freed))
+    return freed
 
 
-def _room(row: Any) -> float:
-    return float("inf") if row.most_workers is None else row.most_workers - row.in_hand
+def _free(connection: Connection, run_ids: Sequence[str], at_most: int) -> int:
+    free = select(shard.c.index).where(shard.c.run_id.in_(run_ids), _FREE).limit(at_most).subquery()
+    return int(connection.execute(select(func.count()).select_from(free)).scalar_one())
 
 
-def _in_hand(run_id: str | ColumnElement[str]) -> Any:
-    return (
-        select(func.count())
-        .select_from(shard)
-        .where(shard.c.run_id == run_id, shard.c.state == "running")
-    )
+def take(
+    db: Database, caps: Mapping[str, int | None], at_most: int, patience: float
+) -> Mapping[str, list[int]]:
+    """Note up to `at_most` free shards of these runs as hinted now; run id -> shard indices.
+
+    An equal part of each run first, and of none more than its cap; what some leave goes to the
+    others, in their order. Of a run those queued that were never hinted come first, then those
+    whose lease ran out, then those whose hint is oldest. A hint of the last `patience` seconds is
+    trusted, unless a claim has used it up since.
+    """
+    part = max(1, at_most // len(caps))
+    named: dict[str, list[int]] = {}
+    for most in dict.fromkeys((part, at_most)):
+        for run_id, cap in caps.items():
+            left = at_most - sum(map(len, named.values()))
+            room = most if cap is None else min(most, cap - len(named.get(run_id, ())))
+            if min(left, room) > 0:
+                with db.begin() as connection:
+                    indices = _note(connection, run_id, min(left, room), patience)
+                if indices:
+                    named[run_id] = [*named.get(run_id, ()), *indices]
+    return named
 
 
-def _has_free(run_id: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a shard is queued, not made yet, or its lease has run out; by the index."""
-    looks: Sequence[ColumnElement[bool]] = (shard.c.state == "queued", lease_expired())
+def exhausted(db: Database) -> list[str]:
+    """Running runs that have no shard left to work on: ready to be closed."""
+    query = select(run.c.id).where(run.c.state == "running", ~unfinished(run.c.id))
+    with db.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def _stale(patience: float) -> ColumnElement[bool]:
     return or_(
-        first_pending(run_id).is_not(None),
-        *(
-            select(shard.c.index)
-            .where(shard.c.run_id == run_id, free)
-            .order_by(shard.c.attempt, shard.c.index)
-            .limit(1)
-            .scalar_subquery()
-            .is_not(None)
-            for free in looks
-        ),
+        shard.c.hinted.is_(None),
+        shard.c.hinted <= DatabaseTime() - patience,
+        shard.c.hinted > DatabaseTime(),  # the clock was set back
+        shard.c.hinted < shard.c.lease_until,  # that hint led to the expired claim
     )
+
+
+def _note(connection: Connection, run_id: str, at_most: int, patience: float) -> list[int]:
+    indices: list[int] = []
+    for condition, order in (
+        # these two follow the index and end early; only the third has to sort what waits
+        (and_(_QUEUED, shard.c.hinted.is_(None)), ()),
+        (and_(_EXPIRED, _stale(patience)), (shard.c.hinted.asc().nulls_first(),)),
+        (and_(_QUEUED, shard.c.hinted.is_not(None), _stale(patience)), (shard.c.hinted,)),
+    ):
+        if len(indices) < at_most:
+            chosen = (
+                select(shard.c.index)
+                .where(shard.c.run_id == run_id, condition)
+                .order_by(*order, shard.c.attempt, shard.c.index)
+                .limit(at_most - len(indices))
+                .with_for_update(skip_locked=True)
+            )
+            indices += connection.execute(chosen).scalars()
+    if indices:
+        connection.execute(
+            update(shard)
+            .where(shard.c.run_id == run_id, shard.c.index.in_(indices))
+            .values(hinted=DatabaseTime())
+        )
+    return indices

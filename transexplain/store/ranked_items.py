@@ -5,22 +5,27 @@ until no other can hold an item that comes before those that were found; else al
 first `KEPT` items are kept.
 """
 
+import heapq
 import threading
 import time
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from transexplain.store import blocks
-from transexplain.store.array_columns import Floats, Ints
 from transexplain.store.blocks import Block
+from transexplain.store.columns import Floats, Ints
 from transexplain.store.database import Database
-from transexplain.store.noteworthy import gives_several, places_of
-from transexplain.store.shard_summary import ShardSummary, margin_of, relative_gaps, summaries
-from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
+from transexplain.store.readers import stored_failures
+from transexplain.store.run_totals import ShardSummary, margin_of, relative_gaps, summaries
+from transexplain.store.runs import failures, gives_several, places_of
+from transexplain.store.schema import failure
+from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
+from transexplain.types.relevance_sums import middle
 from transexplain.types.words import spans_of
 
 
@@ -217,6 +222,10 @@ def _gaps(block: Block, places: Ints, _sought: Sought) -> Floats:
 _Shares = Sequence[tuple[float, float]]
 
 
+def _largest(summary: ShardSummary) -> float | None:
+    return summary.largest if summary.attributions else None
+
+
 def _of_word(choose: Callable[[_Shares], float]) -> Callable[[Block, Ints, Sought], Floats]:
     """From the relevance of a word in each explanation of an item."""
 
@@ -252,7 +261,7 @@ ORDERS: Mapping[str, ItemOrder] = {
         title="strongest relevance first",
         value="largest |relevance|",
         of_block=_strengths,
-        bound=lambda summary: summary.largest if summary.attributions else None,
+        bound=_largest,
     ),
     "gap": ItemOrder(
         title="largest ledger gap first",
@@ -359,14 +368,9 @@ class Ranking:
 
     def _turns(self, db: Database) -> Iterator[tuple[float, range | None]]:
         """Which rows to read next, and a value that none of these and the later exceeds."""
-        of = self._order.bound
-        if of is None:
-            yield np.inf, None
-            return
-        bounds = [(of(each.summary), each.shard) for each in summaries(db, self._run_id)]
-        known = [(bound, index) for bound, index in bounds if bound is not None]
-        for bound, index in sorted(known, key=lambda pair: (-pair[0], pair[1])):
-            yield bound, blocks.rows_of_shard(db, self._run_id, index)
+        if self._order.bound is None:
+            return iter([(np.inf, None)])
+        return _from_highest(db, self._run_id, self._order.bound)
 
     def _last_key(self) -> float:
         """What an item's key must be below to be kept; it cannot be told yet: infinite."""
@@ -390,3 +394,108 @@ class Ranking:
         for item in ranked:
             insort(self.best, item, key=lambda each: each.cursor)
         del self.best[KEPT:]
+
+
+def _from_highest(
+    db: Database, run_id: str, bound: Callable[[ShardSummary], float | None]
+) -> Iterator[tuple[float, range]]:
+    """The bound and the rows of each shard that has one, the highest first."""
+    bounds = [(bound(each.summary), each.shard) for each in summaries(db, run_id)]
+    known = [(value, index) for value, index in bounds if value is not None]
+    for value, index in sorted(known, key=lambda pair: (-pair[0], pair[1])):
+        yield value, blocks.rows_of_shard(db, run_id, index)
+
+
+#: minus the size, then the place in the dataset and its number there: the first is the best
+_Ranked = tuple[float, int, int, str]
+
+
+def strongest(db: Database, run_id: str, count: int) -> list[str]:
+    """Items of the `count` explanations with the largest sizes, each once, the largest first.
+
+    Among equals, those that come first in the dataset.
+    """
+
+    def ranked(block: Block) -> list[_Ranked]:
+        of, rows = block.explained.of.tolist(), block.rows.tolist()
+        sizes = enumerate(block.sizes().tolist())
+        return [(-size, rows[of[n]], n, block.ids[of[n]]) for n, size in sizes]
+
+    return _best(db, run_id, count, _largest, ranked)
+
+
+def wrong(db: Database, run_id: str, count: int) -> list[str]:
+    """The `count` items whose predicted class beats the label's by most, that first.
+
+    Among equals, those that come first in the dataset.
+    """
+    with db.read() as connection:
+        places = places_of(connection, run_id)
+
+    def ranked(block: Block) -> list[_Ranked]:
+        margins = ((outcome, margin_of(outcome, places)) for outcome in block.outcomes)
+        return [
+            (-margin, outcome.index, 0, outcome.item_id)
+            for outcome, margin in margins
+            if margin is not None
+        ]
+
+    return _best(db, run_id, count, lambda outcome: outcome.margin, ranked)
+
+
+def _best(
+    db: Database,
+    run_id: str,
+    count: int,
+    highest: Callable[[ShardSummary], float | None],
+    ranked: Callable[[Block], list[_Ranked]],
+) -> list[str]:
+    """The best `count` of what `ranked` gives of the shards."""
+    best: list[_Ranked] = []
+    for bound, rows in _from_highest(db, run_id, highest):
+        if len(best) >= count and (not count or bound < -best[-1][0]):
+            break
+        for more in blocks.read(db, run_id, ranked, rows):
+            best = heapq.nsmallest(count, [*best, *more])
+    return list(dict.fromkeys(name for *_, name in best))
+
+
+def first(db: Database, run_id: str, count: int) -> list[str]:
+    """The first `count` items of the dataset that have a result."""
+
+    def ids(block: Block) -> list[str]:
+        return [outcome.item_id for outcome in block.outcomes]
+
+    return list(islice(chain.from_iterable(blocks.read(db, run_id, ids)), count))
+
+
+def sizes_at(db: Database, run_id: str, above: int) -> tuple[float, float] | None:
+    """The size that `above` explanations reach or exceed, and the largest; None: there are none.
+
+    The first is exact to 1 %: it lies in the right one of the bins of `bin_of`.
+    """
+    counts: dict[int, int] = {}
+    largest: float | None = None
+    for held in summaries(db, run_id):
+        for place, many in held.summary.sizes:
+            counts[place] = counts.get(place, 0) + many
+        if held.summary.attributions:
+            largest = max(largest or 0.0, held.summary.largest)
+    if largest is None:
+        return None
+    left = max(1, above)
+    for place in sorted(counts, reverse=True):
+        left -= counts[place]
+        if left <= 0:
+            return min(middle(place), largest), largest
+    raise IndexError(f"run {run_id} has fewer than {above} explanations")
+
+
+def failure_examples(
+    db: Database, run_id: str, count: int
+) -> Mapping[str, tuple[int, Sequence[ItemFailure]]]:
+    """Kind of failure -> how many items, and the first `count` of them."""
+    return {
+        kind: (number, stored_failures(db, run_id, failure.c.kind == kind, limit=count))
+        for kind, number in failures(db, run_id).items()
+    }

@@ -1,23 +1,26 @@
-"""Reads results item by item, a block or a page at a time: memory does not grow with the run."""
+"""Reads results item by item, a block or a page at a time: memory does not grow with the run.
+
+What begins with `iter` raises ConfigurationError for an unknown run.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
-from operator import itemgetter
-from typing import Any, TypeVar
+from itertools import chain
+from operator import attrgetter
+from typing import TypeVar
 
-from sqlalchemy import Row, select
+from sqlalchemy import ColumnElement, select
 
 from transexplain.store import blocks
 from transexplain.store.blocks import Block
 from transexplain.store.database import Database
 from transexplain.store.runs import require
-from transexplain.store.schema import failure
+from transexplain.store.schema import failure, item
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention
 from transexplain.types.pairs import texts_of
 from transexplain.types.scores import MetricScore
 
 _Value = TypeVar("_Value")
-_Placed = Iterator[tuple[int, _Value]]  #: with the row of the item in the dataset
 
 
 def iter_items(
@@ -28,29 +31,21 @@ def iter_items(
     item_ids: Iterable[str] | None = None,
 ) -> Iterator[ItemOutcome | ItemFailure]:
     """Every saved item, or those of `item_ids`: outcome or failure; raises as `iter_mentions`."""
-    ids = _wanted(db, run_id, item_ids)
-    failed: _Placed[ItemOutcome | ItemFailure] = _failed(db, run_id, ids)
+    ids = None if item_ids is None else list(dict.fromkeys(item_ids))
+    with db.read() as connection:
+        require(connection, run_id)
+    failed: Iterator[ItemOutcome | ItemFailure] = _failed(db, run_id, ids)
     if only_failed:
-        return map(itemgetter(1), failed)
-    inside = _placed(db, run_id, lambda block: enumerate(block.outcomes), ids)
-    return map(itemgetter(1), merge(failed, inside, key=itemgetter(0)))
+        return failed
+    explained = _records(db, run_id, lambda block: enumerate(block.outcomes), ids)
+    return merge(failed, explained, key=attrgetter("index"))
 
 
 def iter_answers(
     db: Database, run_id: str
 ) -> Iterator[tuple[str, tuple[float, ...], Mapping[str, str]]]:
-    """(predicted class, logits (C,), metadata) of every explained item, without its text.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    _check(db, run_id)
+    """(predicted class, logits (C,), metadata) of every explained item, without its text."""
     return _records(db, run_id, lambda block: enumerate(block.answers()))
-
-
-def failures(db: Database, run_id: str) -> list[ItemFailure]:
-    """Every item that could not be explained; raises ConfigurationError for an unknown run."""
-    ends = iter_items(db, run_id, only_failed=True)
-    return [end for end in ends if isinstance(end, ItemFailure)]
 
 
 def iter_attributions(
@@ -63,18 +58,13 @@ def iter_attributions(
     """Attributions as they were saved, relevance in float32, in the order of the dataset.
 
     `item_ids` and `target` (as requested, e.g. `top:2`) narrow them; an id without attributions is
-    skipped. Raises ConfigurationError for an unknown run.
+    skipped.
     """
-    ids = _wanted(db, run_id, item_ids)
-    return _records(db, run_id, lambda block: block.attributions(target), ids)
+    return _records(db, run_id, lambda block: block.attributions(target), item_ids)
 
 
 def iter_explained(db: Database, run_id: str, *, target: str) -> Iterator[tuple[str, str]]:
-    """The id and the explained class of every attribution of a target, without its relevance.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    _check(db, run_id)
+    """The id and the explained class of every attribution of a target, without its relevance."""
     return _records(db, run_id, lambda block: block.classes(target))
 
 
@@ -85,85 +75,78 @@ def iter_mentions(
 
     `item_ids` narrow them; an id that has none is skipped.
     """
-    ids = _wanted(db, run_id, item_ids)
-    return _records(db, run_id, Block.mentions, ids)
+    return _records(db, run_id, Block.mentions, item_ids)
 
 
 def iter_scores(db: Database, run_id: str) -> Iterator[MetricScore]:
-    """Every score of every item; raises ConfigurationError for an unknown run."""
-    _check(db, run_id)
+    """Every score of every item."""
     return _records(db, run_id, Block.scores)
-
-
-def _check(db: Database, run_id: str) -> None:
-    with db.read() as connection:
-        require(connection, run_id)
-
-
-def _wanted(db: Database, run_id: str, item_ids: Iterable[str] | None) -> list[str] | None:
-    """The ids, each once; None: all. Raises ConfigurationError for an unknown run."""
-    _check(db, run_id)
-    return None if item_ids is None else list(dict.fromkeys(item_ids))
-
-
-def _placed(
-    db: Database,
-    run_id: str,
-    records: Callable[[Block], Iterable[tuple[int, _Value]]],
-    item_ids: list[str] | None = None,
-) -> _Placed[_Value]:
-    """(row in the dataset, record) of what `records` gives with the place of its item."""
-
-    def work(block: Block) -> list[tuple[int, _Value]]:
-        rows = block.rows.tolist()
-        return [(rows[place], record) for place, record in records(block)]
-
-    wanted = None if item_ids is None else blocks.rows_of_ids(db, run_id, item_ids)
-    for some in blocks.read(db, run_id, work, wanted):
-        yield from some
 
 
 def _records(
     db: Database,
     run_id: str,
     records: Callable[[Block], Iterable[tuple[int, _Value]]],
-    item_ids: list[str] | None = None,
+    item_ids: Iterable[str] | None = None,
 ) -> Iterator[_Value]:
-    """What `records` gives, in the order of the dataset."""
-    return map(itemgetter(1), _placed(db, run_id, records, item_ids))
+    """What `records` gives with the place of its item, in the order of the dataset."""
+
+    def work(block: Block) -> list[_Value]:
+        return [record for _, record in records(block)]
+
+    rows = None if item_ids is None else blocks.rows_of_ids(db, run_id, item_ids)
+    return chain.from_iterable(blocks.read(db, run_id, work, rows))
 
 
 _PAGE = 512  #: rows that are fetched together
-_FAILURE = tuple(failure.c[name] for name in ("idx", "item_id", "kind", "error", "traceback"))
 
 
-def _failed(db: Database, run_id: str, item_ids: list[str] | None) -> _Placed[ItemFailure]:
+def _failed(db: Database, run_id: str, item_ids: list[str] | None) -> Iterator[ItemFailure]:
     """Failures by row, of these items or of all; a page of rows is fetched at a time."""
-    query = select(*_FAILURE).where(failure.c.run_id == run_id).order_by(failure.c.idx)
     if item_ids is not None:
-        rows: list[Row[Any]] = []
-        for start in range(0, len(item_ids), _PAGE):
-            some = query.where(failure.c.item_id.in_(item_ids[start : start + _PAGE]))
-            with db.read() as connection:
-                rows += connection.execute(some).all()
-        yield from sorted(map(_failure, rows), key=itemgetter(0))
+        pages = range(0, len(item_ids), _PAGE)
+        chosen = [failure.c.item_id.in_(item_ids[start : start + _PAGE]) for start in pages]
+        some = (stored_failures(db, run_id, condition) for condition in chosen)
+        yield from sorted(chain.from_iterable(some), key=attrgetter("index"))
         return
     after = -1
     while True:
-        with db.read() as connection:
-            page = connection.execute(query.where(failure.c.idx > after).limit(_PAGE)).all()
-        yield from map(_failure, page)
+        page = stored_failures(db, run_id, failure.c.idx > after, limit=_PAGE)
+        yield from page
         if len(page) < _PAGE:
             return
-        after = page[-1].idx
+        after = page[-1].index
 
 
-def _failure(row: Row[Any]) -> tuple[int, ItemFailure]:
-    index, item_id, kind, message, traceback = tuple(row)
-    failed = ItemFailure(
-        item_id=item_id, index=index, kind=kind, message=message, traceback=traceback or ""
-    )
-    return index, failed
+def stored_failures(
+    db: Database, run_id: str, condition: ColumnElement[bool], limit: int | None = None
+) -> list[ItemFailure]:
+    """The first failures of a run that fulfil a condition, by row; all without a `limit`."""
+    query = select(failure).where(failure.c.run_id == run_id, condition).order_by(failure.c.idx)
+    with db.read() as connection:
+        return [
+            ItemFailure(
+                item_id=row["item_id"],
+                index=row["idx"],
+                kind=row["kind"],
+                message=row["error"],
+                traceback=row["traceback"] or "",
+            )
+            for row in connection.execute(query.limit(limit)).mappings()
+        ]
+
+
+def explained_rows(
+    db: Database, run_id: str, rows: range | None = None
+) -> Iterator[tuple[int, str]]:
+    """(row, item id) of every item that was explained, by row; of these `rows` alone if given.
+
+    Read as the iterator advances, never all at once.
+    """
+
+    columns = (item.c.idx, item.c.item_id)
+    for some in blocks.pages(db, run_id, rows, columns):
+        yield from map(tuple, some)
 
 
 #: what an earlier and a later run say about an item that both explained
@@ -171,10 +154,7 @@ ItemPair = tuple[ItemOutcome, ItemOutcome]
 
 
 def iter_pairs(db: Database, before: str, after: str) -> Iterator[list[ItemPair]]:
-    """Pages of the items that both runs explained, in the order of the later run's dataset.
-
-    Raises ConfigurationError for an unknown run.
-    """
+    """Pages of the items that both runs explained, in the order of the later run's dataset."""
     yield from _both(db, before, after, _outcomes)
 
 
@@ -185,10 +165,7 @@ Prediction = tuple[str, tuple[str, ...]]
 def iter_predictions(
     db: Database, before: str, after: str
 ) -> Iterator[tuple[Prediction, Prediction]]:
-    """The earlier and the later prediction of each item that both runs explained.
-
-    Raises ConfigurationError for an unknown run.
-    """
+    """The earlier and the later prediction of each item that both runs explained."""
 
     def of_block(block: Block) -> dict[str, Prediction]:
         texts = map(texts_of, block.texts, block.seconds)
@@ -209,8 +186,8 @@ def _both(
     of_block: Callable[[Block], dict[str, _Value]],
 ) -> Iterator[list[tuple[_Value, _Value]]]:
     """Pages of what is wanted of the items of both runs, in the order of the later one."""
-    _check(db, before)
-    _check(db, after)
+    with db.read() as connection:
+        require(connection, before)
     for later in blocks.read(db, after, of_block):
         rows = blocks.rows_of_ids(db, before, later)
         earlier: dict[str, _Value] = {}
@@ -218,9 +195,3 @@ def _both(
             earlier |= some
         if earlier:
             yield [(earlier[name], later[name]) for name in later if name in earlier]
-
-
-def explained_items(db: Database, run_id: str) -> Iterator[ItemOutcome]:
-    """Every item that was explained; raises ConfigurationError for an unknown run."""
-    _check(db, run_id)
-    return _records(db, run_id, lambda block: enumerate(block.outcomes))

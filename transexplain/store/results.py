@@ -12,12 +12,9 @@ from transexplain.environment import saved_here
 from transexplain.errors import FencedError, TransExplainError
 from transexplain.files import remote_files
 from transexplain.store import sink_files
-from transexplain.store.array_columns import Columns
-from transexplain.store.columns import pack_json
+from transexplain.store.columns import Columns, pack_json
 from transexplain.store.database import Database, plan_for_any_run
-from transexplain.store.noteworthy import places_of
 from transexplain.store.readers import (
-    failures,
     iter_answers,
     iter_attributions,
     iter_explained,
@@ -32,13 +29,13 @@ from transexplain.store.run_totals import (
     conservation,
     relevance_points,
     relevance_sums,
+    summary_of,
 )
-from transexplain.store.runs import Claim, require
+from transexplain.store.runs import Claim, places_of, require
 from transexplain.store.schema import OF_ITEMS, result_file, shard, shard_aggregate
 from transexplain.store.shard_digests import digest_of, stored_of
 from transexplain.store.shard_rows import rows_of
-from transexplain.store.shard_summary import summary_of
-from transexplain.store.shards import held
+from transexplain.store.shards import held, held_by
 from transexplain.types.plans import ShardResult, Sink
 
 __all__ = [
@@ -46,7 +43,6 @@ __all__ = [
     "aggregate",
     "aggregates",
     "conservation",
-    "failures",
     "iter_answers",
     "iter_attributions",
     "iter_explained",
@@ -103,12 +99,7 @@ class _Saved(NamedTuple):
 
 
 def _check_held(db: Database, claim: Claim) -> None:
-    query = select(shard.c.token).where(
-        shard.c.run_id == claim.run_id,
-        shard.c.index == claim.shard.index,
-        shard.c.token == claim.token,
-        shard.c.state == "running",
-    )
+    query = select(shard.c.token).where(held_by(claim))
     with db.read() as connection:
         if connection.execute(query).first() is None:
             raise _fenced(claim)

@@ -1,27 +1,262 @@
-"""Totals over a run that the database computes: one row per group, never per item."""
+"""Totals over a run, of the summaries of its shards, so that most reports read no row of items.
+
+A summary is what totals need of a shard, a few bytes an item. Every function raises
+ConfigurationError for an unknown run.
+"""
 
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from math import fsum
 from operator import add
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
-from sqlalchemy import LargeBinary, func, select, type_coerce
+from sqlalchemy import LargeBinary, Row, func, select, type_coerce
 
+from transexplain.errors import DamagedRowError
 from transexplain.store import blocks
 from transexplain.store.blocks import Block
-from transexplain.store.columns import read_json, unescaped
+from transexplain.store.columns import Columns, Floats, Ints, escaped, read_json, unescaped
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_predictions
 from transexplain.store.runs import ConservationSummary, require
-from transexplain.store.schema import LEDGER, shard_aggregate
-from transexplain.store.shard_summary import relative_gaps, summaries
-from transexplain.types.relevance_sums import RelevanceSums
+from transexplain.store.schema import LEDGER, shard, shard_aggregate
+from transexplain.types.items import ItemOutcome
+from transexplain.types.plans import ShardResult
+from transexplain.types.relevance_sums import RelevanceSums, bin_of
+from transexplain.types.words import sizes_of
+
+
+class LedgerSums(msgspec.Struct, array_like=True, frozen=True):
+    """The ledgers of a shard added up."""
+
+    count: int
+    worst: float  #: the largest relative gap
+    row: int  #: of the item that has it, the first among equals
+    item: str  #: its id, escaped
+    gaps: float  #: sum of the relative gaps
+    sums: list[float]  #: of each entry
+    absolute: list[float]  #: of each entry's size
+    relevance: RelevanceSums  #: beside the logits
+
+
+class ShardSummary(msgspec.Struct, array_like=True, frozen=True):
+    """One shard."""
+
+    attributions: int
+    mentions: int
+    scores: int
+    #: positions, items, labelled ones, rightly predicted ones, truncated ones
+    lengths: list[tuple[int, int, int, int, int]]
+    #: label in the dataset, class or None, both escaped, items
+    raw_labels: list[tuple[str, str | None, int]]
+    sizes: list[tuple[int, int]]  #: bin of `relevance_sums.bin_of`, explanations
+    largest: float  #: of the sizes
+    margin: float | None  #: the largest of the wrong answers; None: none is wrong
+    ledgers: LedgerSums | None
+    #: group, escaped, and a bit for each row of the shard: whether the item mentions it
+    groups: list[tuple[str, bytes]]
+
+    def packed(self) -> bytes:
+        """As it is stored."""
+        return zlib.compress(msgspec.msgpack.encode(self), 1)
+
+    def mentioning(self, groups: Collection[str]) -> Ints:
+        """Which rows of the shard, from 0, mention any of these groups."""
+        bits = [
+            np.unpackbits(np.frombuffer(rows, dtype=np.uint8))
+            for name, rows in self.groups
+            if unescaped(name) in groups
+        ]
+        return np.flatnonzero(np.any(bits, axis=0)) if bits else np.zeros(0, dtype=np.int64)
+
+
+class Summarised(NamedTuple):
+    """A shard without its rows."""
+
+    shard: int
+    start: int  #: its first row
+    summary: ShardSummary
+
+
+_DECODER = msgspec.msgpack.Decoder(ShardSummary)
+_HELD: ContextVar[dict[tuple[Database, str], list[Row[Any]]] | None] = ContextVar(
+    "held", default=None
+)
+
+
+@contextmanager
+def summaries_once() -> Iterator[None]:
+    """Fetch the summaries of a run once in here, a few bytes an item, and keep them packed."""
+    before = _HELD.set({})
+    try:
+        yield
+    finally:
+        _HELD.reset(before)
+
+
+def summaries(db: Database, run_id: str) -> Iterator[Summarised]:
+    """What is said of each shard that was saved, in the order of the data.
+
+    Raises ConfigurationError for an unknown run; DamagedRowError for a damaged summary, or passes
+    it over, see `blocks.sparing`.
+    """
+    held = _HELD.get()
+    rows = None if held is None else held.get((db, run_id))
+    if rows is None:
+        rows = _stored(db, run_id)
+        if held is not None:
+            held[db, run_id] = rows
+    return _decoded(run_id, rows)
+
+
+def _decoded(run_id: str, rows: Iterable[Row[Any]]) -> Iterator[Summarised]:
+    for index, start, packed in map(tuple, rows):
+        try:
+            summary = _DECODER.decode(zlib.decompress(packed))
+        except (zlib.error, msgspec.MsgspecError) as error:
+            if blocks.is_sparing():
+                continue
+            raise DamagedRowError(
+                f"run {run_id}: the summary of shard {index} cannot be read: {error}; "
+                f"`transexplain resume {run_id}` computes that shard again"
+            ) from None
+        yield Summarised(index, start, summary)
+
+
+def _stored(db: Database, run_id: str) -> list[Row[Any]]:
+    query = (
+        select(shard.c.index, shard.c.start, shard_aggregate.c.summary)
+        .join(
+            shard_aggregate,
+            (shard_aggregate.c.run_id == shard.c.run_id)
+            & (shard_aggregate.c.shard == shard.c.index),
+        )
+        .where(shard.c.run_id == run_id)
+        .order_by(shard.c.index)
+    )
+    with db.read() as connection:
+        require(connection, run_id)
+        return list(connection.execute(query))
+
+
+def summary_of(
+    result: ShardResult, rows: Mapping[str, Columns], places: Mapping[str, int]
+) -> ShardSummary:
+    """The summary of a result with these `rows` of items; `places` as in `margin_of`."""
+    outcomes = sorted(result.outcomes, key=lambda outcome: int(outcome.index))
+    texts = {outcome.item_id: outcome.text for outcome in outcomes}
+    margins = [margin_of(outcome, places) for outcome in outcomes]
+    columns = rows["attribution"]
+    there = ~np.isnan(columns["ledger_total"])
+    entries = {name: columns[f"ledger_{name}"][there] for name in LEDGER}
+    ledgered = np.array(columns["idx"], dtype=np.int64)[there]
+    sizes = sizes_of(
+        [record.features for record in result.attributions],
+        [record.relevance.ravel().astype(np.float32) for record in result.attributions],
+        [texts[record.item_id] for record in result.attributions],
+    )
+    return ShardSummary(
+        attributions=len(result.attributions),
+        mentions=len(result.mentions),
+        scores=len(result.scores),
+        lengths=_lengths(outcomes),
+        raw_labels=_raw_labels(outcomes),
+        sizes=sorted(Counter(map(bin_of, sizes.tolist())).items()),
+        largest=float(sizes.max(initial=0.0)),
+        margin=max((float(margin) for margin in margins if margin is not None), default=None),
+        ledgers=_ledgers(outcomes, entries, ledgered, columns["logit"][there]),
+        groups=_groups(result, rows["mention"]),
+    )
+
+
+def relative_gaps(entries: Mapping[str, Floats]) -> Floats:
+    """(N,) as `Ledger.relative_gap`, of the entries by name."""
+    gaps, magnitudes = np.abs(entries["gap"]), entries["magnitude"]
+    return np.where(magnitudes == 0.0, gaps, gaps / np.where(magnitudes == 0.0, 1.0, magnitudes))
+
+
+def margin_of(outcome: ItemOutcome, places: Mapping[str, int]) -> float | None:
+    """By how much the predicted class beats the labelled one, in logits; None: it is not wrong.
+
+    `places` are the indices of the classes' logits; a class without one has no margin, which is 0.
+    """
+    if outcome.label is None or outcome.label == outcome.predicted:
+        return None
+    label, predicted = places.get(outcome.label), places.get(outcome.predicted)
+    if label is None or predicted is None or not outcome.logits:
+        return 0.0
+    return outcome.logits[predicted] - outcome.logits[label]
+
+
+def _lengths(outcomes: Sequence[ItemOutcome]) -> list[tuple[int, int, int, int, int]]:
+    kinds = Counter(
+        (
+            outcome.positions,
+            outcome.label is not None,
+            outcome.label == outcome.predicted,
+            outcome.truncated,
+        )
+        for outcome in outcomes
+    )
+    lengths: dict[int, list[int]] = {}
+    for (positions, labelled, right, truncated), many in kinds.items():
+        row = lengths.setdefault(int(positions), [0, 0, 0, 0])
+        row[0] += many
+        row[1] += many * labelled
+        row[2] += many * (labelled and right)
+        row[3] += many * bool(truncated)
+    return [(length, *row) for length, row in sorted(lengths.items())]  # type: ignore[misc]
+
+
+def _raw_labels(outcomes: Sequence[ItemOutcome]) -> list[tuple[str, str | None, int]]:
+    counts = Counter(
+        (outcome.raw_label, outcome.label) for outcome in outcomes if outcome.raw_label is not None
+    )
+    return [
+        (escaped(raw), None if name is None else escaped(name), many)
+        for (raw, name), many in counts.items()
+    ]
+
+
+def _ledgers(
+    outcomes: Sequence[ItemOutcome], entries: Mapping[str, Floats], ledgered: Ints, logits: Floats
+) -> LedgerSums | None:
+    gaps = relative_gaps(entries)
+    if not len(gaps):
+        return None
+    worst = int(gaps.argmax())  # the first among equals
+    row = int(ledgered[worst])
+    ids = {int(outcome.index): outcome.item_id for outcome in outcomes}
+    return LedgerSums(
+        count=len(gaps),
+        worst=float(gaps[worst]),
+        row=row,
+        item=escaped(ids[row]),
+        gaps=float(gaps.sum()),
+        sums=[float(entries[name].sum()) for name in LEDGER],
+        absolute=[float(np.abs(entries[name]).sum()) for name in LEDGER],
+        relevance=RelevanceSums.of(logits, entries["inputs"] + entries["special"]),
+    )
+
+
+def _groups(result: ShardResult, mentions: Columns) -> list[tuple[str, bytes]]:
+    rows: dict[str, set[int]] = {}
+    for group, row in zip(mentions["group_name"], mentions["idx"], strict=True):
+        rows.setdefault(group, set()).add(row)
+    every = np.arange(result.shard.start, result.shard.stop)
+    return [
+        (escaped(group), np.packbits(np.isin(every, list(some))).tobytes())
+        for group, some in rows.items()
+    ]
+
 
 _TOGETHER = 16  #: aggregates that are read at once: a few megabytes
 _BEGINNING = 1024  #: bytes, packed: the version comes first
@@ -30,10 +265,7 @@ _VERSION = re.compile(rb'\{"version":(\d+)')
 
 
 def aggregates(db: Database, run_id: str) -> Iterator[dict[str, Any]]:
-    """The aggregate of every saved shard, by shard index; a few are in memory, still packed.
-
-    Raises ConfigurationError for an unknown run.
-    """
+    """The aggregate of every saved shard, by shard index; a few are in memory, still packed."""
     saved = select(shard_aggregate.c.shard).where(shard_aggregate.c.run_id == run_id)
     with db.read() as connection:
         require(connection, run_id)
@@ -80,26 +312,22 @@ def aggregate_versions(db: Database, run_id: str) -> frozenset[int]:
 
 
 def accuracy(db: Database, run_id: str) -> tuple[int, int] | None:
-    """Items predicted as labelled, and items with a label; None where no item has one.
-
-    Raises ConfigurationError for an unknown run.
-    """
+    """Items predicted as labelled, and items with a label; None where no item has one."""
     totals = list(by_positions(db, run_id))
     labelled = sum(known for _, _, known, _, _ in totals)
     return (sum(right for _, _, _, right, _ in totals), labelled) if labelled else None
 
 
 def truncated(db: Database, run_id: str) -> int:
-    """Items that were longer than the model reads; raises ConfigurationError for an unknown run."""
+    """Items that were longer than the model reads."""
     return sum(cut for *_, cut in by_positions(db, run_id))
 
 
 def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int, int]]:
     """Of explained items by their number of positions: (positions, items, labelled, right, cut).
 
-    Shortest first, a row for each length. Raises ConfigurationError for an unknown run.
+    Shortest first, a row for each length.
     """
-    _check(db, run_id)
     by_length: dict[int, list[int]] = {}
     inside = (row for each in summaries(db, run_id) for row in each.summary.lengths)
     for length, *counts in inside:
@@ -112,9 +340,8 @@ def by_positions(db: Database, run_id: str) -> Iterator[tuple[int, int, int, int
 def by_raw_label(db: Database, run_id: str) -> list[tuple[str, str | None, int]]:
     """Of explained items by their label in the dataset: (label, class or None, items).
 
-    The most frequent first. Raises ConfigurationError for an unknown run.
+    The most frequent first.
     """
-    _check(db, run_id)
     counts: Counter[tuple[str, str | None]] = Counter()
     for each in summaries(db, run_id):
         for raw, name, many in each.summary.raw_labels:
@@ -130,8 +357,7 @@ def other_predictions(
 
     Items are the same where their ids are and, unless both runs have the `same_data`, their
     stored texts, too. `generated`: texts end with answers that models generated; another answer is
-    another prediction, and prompts without a stored answer do not count. Raises ConfigurationError
-    for an unknown run.
+    another prediction, and prompts without a stored answer do not count.
     """
     common = other = 0
     for (was, texts_before), (now, texts) in iter_predictions(db, before, after):
@@ -148,11 +374,7 @@ def other_predictions(
 def conservation(
     db: Database, run_id: str, tolerance: float | None = None
 ) -> ConservationSummary | None:
-    """How well the ledgers close, and how many do not to `tolerance`; None where there is none.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    _check(db, run_id)
+    """How well the ledgers close, and how many do not to `tolerance`; None where there is none."""
     sums, above = [], 0
     for each in summaries(db, run_id):
         if each.summary.ledgers is not None:
@@ -176,11 +398,7 @@ def conservation(
 
 
 def relevance_sums(db: Database, run_id: str) -> RelevanceSums:
-    """The relevance of all positions beside the logit, over all attributions with a ledger.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    _check(db, run_id)
+    """The relevance of all positions beside the logit, over all attributions with a ledger."""
     ledgers = [each.summary.ledgers for each in summaries(db, run_id)]
     return RelevanceSums.merged([ledger.relevance for ledger in ledgers if ledger is not None])
 
@@ -188,11 +406,7 @@ def relevance_sums(db: Database, run_id: str) -> RelevanceSums:
 def relevance_points(
     db: Database, run_id: str, ranges: Sequence[range]
 ) -> list[tuple[float, float]]:
-    """(logit, relevance of all positions) of the attributions of these rows of the data.
-
-    Raises ConfigurationError for an unknown run.
-    """
-    _check(db, run_id)
+    """(logit, relevance of all positions) of the attributions of these rows of the data."""
     points = []
     for rows in ranges:
         inside: list[tuple[int, float, float]] = []
@@ -242,9 +456,8 @@ class MeanOfItems(NamedTuple):
 def mean_scores(db: Database, run_id: str, method: str) -> dict[tuple[str, str, str], MeanOfItems]:
     """(group or `ALL`, target, metric) -> mean of a method's scores over the measured items.
 
-    Scores that could not be computed do not count. Raises ConfigurationError for an unknown run.
+    Scores that could not be computed do not count.
     """
-    _check(db, run_id)
     values: dict[tuple[str, str, str], list[float]] = {}
     for scores in blocks.read(db, run_id, partial(_grouped_scores, method)):
         for key, value in scores:
@@ -270,10 +483,8 @@ def _grouped_scores(method: str, block: Block) -> list[tuple[tuple[str, str, str
 def items_of(db: Database, run_id: str, groups: Collection[str], most: int) -> list[str]:
     """Ids of items that mention any of these groups, in the order of the data.
 
-    Of more than `most` those that lie as far apart as they can. Raises ConfigurationError for an
-    unknown run.
+    Of more than `most` those that lie as far apart as they can.
     """
-    _check(db, run_id)
     shards = [(each.start, each.summary.mentioning(groups)) for each in summaries(db, run_id)]
     step = max(sum(len(places) for _, places in shards) / most, 1.0)
     rows: list[int] = []
@@ -285,8 +496,3 @@ def items_of(db: Database, run_id: str, groups: Collection[str], most: int) -> l
         before += len(places)
     ids = blocks.read(db, run_id, lambda block: block.ids, rows)
     return [item_id for some in ids for item_id in some]
-
-
-def _check(db: Database, run_id: str) -> None:
-    with db.read() as connection:
-        require(connection, run_id)

@@ -1,22 +1,31 @@
 """Runs: a plan and its shards, from creation to the one transition that closes it."""
 
-import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Row, exc, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    exc,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from transexplain.environment import planned_here
 from transexplain.errors import ConfigurationError
 from transexplain.store import shard_blocks, sink_files
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
-from transexplain.store.schema import run, shard
-from transexplain.text.parsing import UnreadableError, read_json
+from transexplain.store.schema import failure, run, shard
 from transexplain.types.observer import Caution
 from transexplain.types.plans import NO_PREFERENCE, AuditPlan, AuditRun, QueuePlace, RunState, Shard
 
@@ -56,6 +65,36 @@ class ShardStatus:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedRun:
+    """A run's row; the plan as the document that was stored, not as this version reads it."""
+
+    id: str
+    state: str
+    created: float  #: seconds since the epoch
+    finished: float | None
+    plan: Mapping[str, Any]
+    plan_digest: str
+    environment: Mapping[str, Any]  #: of who planned it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedShard:
+    """A shard's row."""
+
+    index: int
+    start: int
+    stop: int
+    state: str
+    attempt: int
+    worker: str | None
+    seconds: float | None
+    explained: int
+    failed: int
+    digest: str | None  #: of what was saved; None: nothing was
+    environment: Mapping[str, Any] | None  #: of who saved it
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunProgress:
     """How far a run is."""
 
@@ -91,20 +130,6 @@ class ConservationSummary:
     worst_item: str  #: id of the item with the largest
     sums: Mapping[str, float]  #: ledger entry (inputs ... gap, magnitude) -> sum, in logits
     absolute: Mapping[str, float]  #: the same of absolute values
-
-
-def plan_to_json(plan: AuditPlan) -> str:
-    """The canonical JSON that `plan.digest` is the sha256 of, but in ASCII."""
-    return json.dumps(plan.document(), sort_keys=True, separators=(",", ":"))
-
-
-def plan_from_json(text: str) -> AuditPlan:
-    """The plan that `plan_to_json` wrote; raises ConfigurationError where it is not one."""
-    try:
-        document = read_json(text)
-    except UnreadableError as error:
-        raise ConfigurationError(f"the stored plan cannot be read: {error}") from None
-    return plan_of(document)
 
 
 def plan_of(document: Any) -> AuditPlan:
@@ -192,14 +217,6 @@ def write(
     place: QueuePlace = NO_PREFERENCE,
 ) -> str:
     """As `create`, but as part of a transaction."""
-    run_id = _write_run(connection, plan, previous, place)
-    shard_blocks.begin(connection, run_id, shards)
-    return run_id
-
-
-def _write_run(
-    connection: Connection, plan: AuditPlan, previous: str | None, place: QueuePlace
-) -> str:
     values = {
         **asdict(place),
         "previous": previous,
@@ -221,6 +238,7 @@ def _write_run(
             if connection.execute(select(run.c.id).where(run.c.id == run_id)).first() is None:
                 raise
             continue  # taken by another run of the day: draw again
+        shard_blocks.begin(connection, run_id, shards)
         return run_id
 
 
@@ -322,22 +340,28 @@ def finalise(db: Database, run_id: str) -> bool:
 
 
 def unfinished(run_id: str | ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a shard of the run is queued or running, or not made yet.
+    """Whether a shard of the run is queued or running, or not made yet."""
+    return holds_shard(run_id, shard.c.state == "queued", shard.c.state == "running")
 
-    It runs at every commit: one look into the index per state, because PostgreSQL would answer
+
+def holds_shard(
+    run_id: str | ColumnElement[str], *conditions: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    """Whether a run has shards that are not made yet, or a shard of which any condition holds.
+
+    It runs at every commit: one look into the index per condition, because PostgreSQL would answer
     `NOT EXISTS (... state NOT IN ...)` by reading the table from its beginning.
     """
     return or_(
         shard_blocks.first_pending(run_id).is_not(None),
         *(
             select(shard.c.index)
-            .where(shard.c.run_id == run_id, shard.c.state == state)
+            .where(shard.c.run_id == run_id, condition)
             .order_by(shard.c.attempt, shard.c.index)
             .limit(1)
             .scalar_subquery()
             .is_not(None)
-            for state in SHARD_STATES
-            if state in ("queued", "running")
+            for condition in conditions
         ),
     )
 
@@ -400,3 +424,64 @@ def _audit_run(connection: Connection, row: Row[Any]) -> AuditRun:
         previous=row.previous,
         shards=states_of(row.state, {part.state: part.shards for part in counts}, left.shards),
     )
+
+
+def recorded_run(db: Database, run_id: str) -> RecordedRun:
+    """The run with exactly this id; raises ConfigurationError where there is none."""
+    names = RecordedRun.__dataclass_fields__
+    with db.read() as connection:
+        require(connection, run_id)
+        query = select(*(run.c[name].label(name) for name in names)).where(run.c.id == run_id)
+        return RecordedRun(**connection.execute(query).mappings().one())
+
+
+def recorded_shards(
+    db: Database, run_id: str, only: Collection[int] | None = None
+) -> list[RecordedShard]:
+    """The shards of a run, or `only` some of them, by index."""
+    columns = [shard.c[name].label(name) for name in RecordedShard.__dataclass_fields__]
+    query = select(*columns).where(shard.c.run_id == run_id).order_by(shard.c.index)
+    if only is not None:
+        query = query.where(shard.c.index.in_(sorted(only)))
+    with db.read() as connection:
+        return [RecordedShard(**row) for row in connection.execute(query).mappings()]
+
+
+def workers_of(shards: Collection[RecordedShard]) -> int:
+    """How many processes worked on the shards last."""
+    return len({status.worker for status in shards if status.worker is not None})
+
+
+def failures(db: Database, run_id: str) -> dict[str, int]:
+    """Failed items of one run by kind, sorted by it."""
+    with db.read() as connection:
+        return failed_items(connection, [run_id])
+
+
+def failed_items(
+    connection: Connection, run_ids: Sequence[str] | Select[tuple[str]]
+) -> dict[str, int]:
+    """Failed items of these runs by kind, sorted by it."""
+    query = (
+        select(failure.c.kind, func.count())
+        .where(failure.c.run_id.in_(run_ids))
+        .group_by(failure.c.kind)
+    )
+    return dict(sorted((str(kind), int(count)) for kind, count in connection.execute(query)))
+
+
+def places_of(connection: Connection, run_id: str) -> dict[str, int]:
+    """The index of the logit of every class of a run's model, by its name; no run: none."""
+    return {name: index for index, name in enumerate(_model_of(connection, run_id)["classes"])}
+
+
+def gives_several(connection: Connection, run_id: str) -> bool:
+    """Whether a run's model may give an item several labels, each with a sigmoid of its own."""
+    return bool(_model_of(connection, run_id).get("head") == "labels")
+
+
+def _model_of(connection: Connection, run_id: str) -> Mapping[str, Any]:
+    """What the plan of a run says of its model; no run: no classes."""
+    plan = connection.execute(select(run.c.plan).where(run.c.id == run_id)).scalar_one_or_none()
+    model: Mapping[str, Any] = plan["model"] if plan else {"classes": ()}
+    return model

@@ -8,7 +8,9 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     RowMapping,
+    Subquery,
     and_,
+    case,
     delete,
     exc,
     func,
@@ -18,7 +20,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy import delete as delete_rows
 from sqlalchemy.sql import Select, Update
 
 from transexplain.errors import ConfigurationError
@@ -81,20 +82,6 @@ def write_receivers(connection: Connection, name: str, receivers: Sequence[Recei
         )
 
 
-def drop_receivers(connection: Connection, name: str, numbers: Sequence[int]) -> int:
-    """Delete receivers of a schedule with their deliveries; how many of these still waited."""
-    made = fire_delivery.c
-    waiting = select(func.count()).where(
-        made.schedule == name, made.number.in_(numbers), made.state == "waiting"
-    )
-    count = int(connection.execute(waiting).scalar_one())
-    whose = schedule_receiver.c
-    connection.execute(
-        delete(schedule_receiver).where(whose.schedule == name, whose.number.in_(numbers))
-    )
-    return count
-
-
 def receivers_of(connection: Connection, names: Iterable[str]) -> dict[str, tuple[Receiver, ...]]:
     """The receivers of schedules, by name and in order; a schedule without any is left out."""
     query = (
@@ -107,19 +94,6 @@ def receivers_of(connection: Connection, names: Iterable[str]) -> dict[str, tupl
         receiver = Receiver(kind=row.kind, address=row.address, number=row.number)
         receivers[row.schedule] = (*receivers.get(row.schedule, ()), receiver)
     return receivers
-
-
-def expect(connection: Connection, name: str, at: float) -> None:
-    """Let the verdict of a fire wait for every receiver that the schedule has."""
-    waiting = select(
-        schedule_receiver.c.schedule,
-        literal(at, schedule_fire.c.at.type),
-        schedule_receiver.c.number,
-        literal("waiting"),
-        literal(0),
-    ).where(schedule_receiver.c.schedule == name)
-    columns = ["schedule", "at", "number", "state", "attempts"]
-    connection.execute(insert(fire_delivery).from_select(columns, waiting))
 
 
 def deliveries_of(
@@ -386,7 +360,13 @@ def change_receivers(
         if missing := sorted(set(removed) - known):
             there = f"there are: {', '.join(map(str, sorted(known)))}" if known else "it has none"
             raise ConfigurationError(f"schedule {name!r} has no receiver {missing[0]}; {there}")
-        dropped = drop_receivers(connection, name, removed)
+        gone = (fire_delivery.c.schedule == name) & fire_delivery.c.number.in_(removed)
+        waiting = select(func.count()).where(gone, fire_delivery.c.state == "waiting")
+        dropped = int(connection.execute(waiting).scalar_one())
+        whose = schedule_receiver.c
+        connection.execute(
+            delete(schedule_receiver).where(whose.schedule == name, whose.number.in_(removed))
+        )
         write_receivers(connection, name, added)
     return dropped
 
@@ -395,7 +375,7 @@ def remove(db: Database, name: str) -> None:
     """Delete a schedule and the record of its fires; its runs stay."""
     with db.begin() as connection:
         _require(connection, name)
-        connection.execute(delete_rows(schedule).where(schedule.c.name == name))
+        connection.execute(delete(schedule).where(schedule.c.name == name))
 
 
 def fires(db: Database, name: str, limit: int = 20) -> list[Fire]:
@@ -518,8 +498,16 @@ def _record(
             previous=previous,
         )
     )
-    if run_id:
-        expect(connection, due.name, at)
+    if run_id:  # its verdict waits for every receiver that the schedule has
+        whose = schedule_receiver.c
+        moment = literal(at, schedule_fire.c.at.type)
+        waiting = select(whose.schedule, moment, whose.number, literal("waiting"), literal(0))
+        connection.execute(
+            insert(fire_delivery).from_select(
+                ["schedule", "at", "number", "state", "attempts"],
+                waiting.where(whose.schedule == due.name),
+            )
+        )
 
 
 def _require(connection: Connection, name: str) -> None:
@@ -619,3 +607,95 @@ def last_found(db: Database) -> list[LastFound]:
 
 def _count(value: float | None) -> int | None:
     return None if value is None else round(value)
+
+
+_SHOWN = ("name", "cron", "time_zone", "state", "on_change", "created", "since", "retry_at")
+_UNDELIVERED = ("waiting", "failed")
+_FIRED = ("schedule", "at", "created", "run_id", "previous")
+
+
+def schedule_rows(db: Database, *, errors: bool) -> list[dict[str, Any]]:
+    """Every schedule by name, without its specification and receivers.
+
+    `errors`: with why an audit could not be prepared, which may quote the data.
+    """
+    names = (*_SHOWN, "error") if errors else _SHOWN
+    query = select(*(schedule.c[name] for name in names)).order_by(schedule.c.name)
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def receiver_rows(db: Database, name: str) -> list[dict[str, Any]]:
+    """The receivers of a schedule without their addresses, each with its last delivery.
+
+    `state` is None where nothing was to be delivered yet.
+    """
+    whose, made = schedule_receiver.c, fire_delivery.c
+    last = (
+        select(func.max(made.at))
+        .where(made.schedule == whose.schedule, made.number == whose.number)
+        .correlate(schedule_receiver)
+        .scalar_subquery()
+    )
+    query = (
+        select(
+            *(whose.number, whose.kind, made.at, made.state, made.attempts),
+            *(made.delivered, made.next_at),
+        )
+        .join_from(
+            schedule_receiver,
+            fire_delivery,
+            and_(made.schedule == whose.schedule, made.number == whose.number, made.at == last),
+            isouter=True,
+        )
+        .where(whose.schedule == name)
+        .order_by(whose.number)
+    )
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _deliveries() -> Subquery:
+    """Of each fire the state of its deliveries together, the most attempts and the last success."""
+    at = fire_delivery.c
+    waiting, failed = (func.sum(case((at.state == state, 1), else_=0)) for state in _UNDELIVERED)
+    return (
+        select(
+            at.schedule,
+            at.at,
+            case((waiting > 0, "waiting"), (failed > 0, "failed"), else_="posted").label("post"),
+            func.max(at.attempts).label("post_attempts"),
+            func.max(at.delivered).label("posted"),
+        )
+        .group_by(at.schedule, at.at)
+        .subquery()
+    )
+
+
+def fire_rows(db: Database, name: str, limit: int) -> list[dict[str, Any]]:
+    """The newest fires of a schedule first, with the state and the verdict of their runs."""
+    made = _deliveries()
+    query = (
+        select(
+            *(schedule_fire.c[column] for column in _FIRED),
+            made.c.post,
+            func.coalesce(made.c.post_attempts, 0).label("post_attempts"),
+            made.c.posted,
+            run.c.state,
+            run.c.paused,
+            run_result.c.verdict_kind,
+            run_result.c.verdict,
+        )
+        .join_from(schedule_fire, run, run.c.id == schedule_fire.c.run_id, isouter=True)
+        .join(run_result, run_result.c.run_id == schedule_fire.c.run_id, isouter=True)
+        .join(
+            made,
+            and_(made.c.schedule == schedule_fire.c.schedule, made.c.at == schedule_fire.c.at),
+            isouter=True,
+        )
+        .where(schedule_fire.c.schedule == name)
+        .order_by(schedule_fire.c.at.desc())
+        .limit(limit)
+    )
+    with db.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]

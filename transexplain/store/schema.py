@@ -24,8 +24,7 @@ from sqlalchemy import (
     event,
 )
 
-from transexplain.store.array_columns import Numbers
-from transexplain.store.columns import AnyText, JsonText, PackedJson
+from transexplain.store.columns import AnyText, JsonText, Numbers, PackedJson
 from transexplain.store.result_tables import RESULT_TABLES, metadata
 
 __all__ = ["PARTITIONED", "RESULT_TABLES", "metadata"]

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -24,16 +25,15 @@ from sqlalchemy import (
 
 from transexplain.errors import DamagedRowError
 from transexplain.store import shard_blocks, sink_files
-from transexplain.store.array_columns import (
+from transexplain.store.columns import (
     Columns,
     StoredRows,
-    read_columns,
-    selected,
+    json_of,
+    stored_columns,
     stored_content,
 )
-from transexplain.store.columns import json_of
 from transexplain.store.database import Database, plan_for_any_run
-from transexplain.store.noteworthy import RecordedShard, recorded_shards
+from transexplain.store.runs import RecordedShard, recorded_shards
 from transexplain.store.schema import (
     OF_ITEMS,
     failure,
@@ -196,7 +196,12 @@ def write_file_again(db: Database, run_id: str, index: int) -> None:
     [recorded] = recorded_shards(db, run_id, [index])
     with db.read() as connection:
         content, totals, _ = _held(connection, run_id, recorded)
-        rows = {table.name: _rows_of(connection, table, run_id, recorded) for table in OF_ITEMS}
+        rows = {
+            table.name: stored_columns(
+                connection, table, run_id, table.c.idx.between(recorded.start, recorded.stop - 1)
+            )
+            for table in OF_ITEMS
+        }
     [before] = sink_files.files_of(db, run_id, index)
     folder = before.url.rpartition("/")[0]
     file = sink_files.upload(folder, index, before.token, rows)
@@ -209,16 +214,6 @@ def write_file_again(db: Database, run_id: str, index: int) -> None:
             connection.execute(update(result_file).where(*at).values(file))
 
 
-def _rows_of(connection: Connection, table: Table, run_id: str, recorded: RecordedShard) -> Columns:
-    query = (
-        select(*selected(table.c, connection.dialect))
-        .where(table.c.run_id == run_id, table.c.idx >= recorded.start)
-        .where(table.c.idx < recorded.stop)
-        .order_by(*table.primary_key.columns)
-    )
-    return read_columns(list(table.c), connection.execute(query).all())
-
-
 def _gaps(db: Database, run_id: str, known: Sequence[RecordedShard]) -> Iterator[DamagedShard]:
     """Rows of the data that belong to no shard."""
     with db.read() as connection:
@@ -226,19 +221,14 @@ def _gaps(db: Database, run_id: str, known: Sequence[RecordedShard]) -> Iterator
         planned = json_of(connection, run.c.plan)["dataset"]["rows"].as_integer()
         rows = connection.scalar(select(planned).where(run.c.id == run_id)) or 0
     rows = left.start if left else rows
+    gone = partial(DamagedShard, what="the shard itself is not there", gone=True)
     index, row = 0, 0
     for recorded in known:
         if recorded.start > row:
-            yield _gone(index, row, recorded.start)
+            yield gone(index=index, start=row, stop=recorded.start)
         index, row = recorded.index + 1, recorded.stop
     if row < rows:
-        yield _gone(index, row, rows)
-
-
-def _gone(index: int, start: int, stop: int) -> DamagedShard:
-    return DamagedShard(
-        index=index, start=start, stop=stop, what="the shard itself is not there", gone=True
-    )
+        yield gone(index=index, start=row, stop=rows)
 
 
 def _blocks(known: Iterable[RecordedShard]) -> Iterator[list[RecordedShard]]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.errors import ItemError
-from transexplain.store.array_columns import Columns, Floats, Ints, Ragged, taken
+from transexplain.store.columns import Columns, Floats, Ints, Ragged, taken
 from transexplain.store.schema import LEDGER
 from transexplain.types.items import Attribution, ItemOutcome, Mention, PatchGrid
 from transexplain.types.plans import ShardResult

@@ -36,8 +36,16 @@ from sqlalchemy import (
 
 from transexplain.errors import ObjectStoreError, RemoteFileError, TransExplainError
 from transexplain.files import remote_files
-from transexplain.store.array_columns import Columns, Ints, Numbers, Ragged, taken
-from transexplain.store.columns import AnyText, escaped, unescaped
+from transexplain.store.columns import (
+    AnyText,
+    Columns,
+    Ints,
+    Numbers,
+    Ragged,
+    escaped,
+    taken,
+    unescaped,
+)
 from transexplain.store.database import Database
 from transexplain.store.schema import attribution, item, mention, result_file, run, score, shard
 from transexplain.types.plans import Sink

@@ -5,7 +5,7 @@ runs.
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import (
-    Column,
     Connection,
     Select,
     Table,
@@ -189,14 +188,12 @@ def _lock(connection: Connection) -> None:
 
 
 def _missing(connection: Connection, ahead: int) -> list[Month]:
-    wanted = {*_ahead(this_month(connection), ahead), *_of_runs(connection)}
-    return sorted(wanted - set(months(connection)))
-
-
-def _ahead(month: Month, count: int) -> Iterator[Month]:
-    for _ in range(count + 1):
-        yield month
+    month = this_month(connection)
+    needed = {month, *_of_runs(connection)}
+    for _ in range(ahead):
         month = month.next
+        needed.add(month)
+    return sorted(needed - set(months(connection)))
 
 
 def _of_runs(connection: Connection) -> Iterable[Month]:
@@ -503,19 +500,14 @@ def _delete(db: Database, old: OldRun, sink: Sink | None = None) -> bool:
     if sink is not None:
         sink_files.delete(sink, old.id)
     for table in OF_ITEMS:
-        _delete_by(db, old.id, table, table.c.idx, range(0, stop or 0, _ROWS))
+        for start in range(0, stop or 0, _ROWS):
+            with db.begin() as connection:
+                plan_for_any_run(connection)
+                inside = (table.c.idx >= start) & (table.c.idx < start + _ROWS)
+                connection.execute(delete(table).where(table.c.run_id == old.id, inside))
     with db.begin() as connection:
         plan_for_any_run(connection)
         return connection.execute(delete(run).where(run.c.id == old.id)).rowcount == 1
-
-
-def _delete_by(db: Database, run_id: str, table: Table, column: Column[int], starts: range) -> None:
-    """Delete a run's rows of a table, a step of `starts` at a time."""
-    for start in starts:
-        with db.begin() as connection:
-            plan_for_any_run(connection)
-            inside = (column >= start) & (column < start + starts.step)
-            connection.execute(delete(table).where(table.c.run_id == run_id, inside))
 
 
 _TABLES = tuple(schedule.metadata.tables)  # those of `schema`, too

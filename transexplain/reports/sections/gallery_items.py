@@ -22,7 +22,7 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_section import Section
-from transexplain.store import noteworthy, results, runs
+from transexplain.store import ranked_items, results, runs
 from transexplain.store.database import Database
 from transexplain.types.graphs import TEXT, GraphShape, nodes_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention, PatchGrid
@@ -121,7 +121,7 @@ SHARE = 0.9  #: of all explanations that the gallery's shared colour scale does 
 def scale_of(db: Database, run_id: str, count: int) -> float:
     """The size that `SHARE` of a run's `count` explanations do not exceed, to 1 %."""
     below = max(1, math.ceil(SHARE * count - 1e-9))
-    ends = noteworthy.sizes_at(db, run_id, count - below + 1)
+    ends = ranked_items.sizes_at(db, run_id, count - below + 1)
     if ends is None or not (place := bin_of(ends[0])):
         return 0.0
     return min(ends[1], outer_edge(place))  # the largest bounds it
@@ -133,9 +133,9 @@ def choose(db: Database, run_id: str, size: int) -> dict[str, Reason]:
     The same run always gives the same choice.
     """
     lists: dict[Reason, list[str]] = {
-        "wrong": noteworthy.wrong(db, run_id, size),
-        "strong": noteworthy.strongest(db, run_id, size),
-        "first": noteworthy.first(db, run_id, size),
+        "wrong": ranked_items.wrong(db, run_id, size),
+        "strong": ranked_items.strongest(db, run_id, size),
+        "first": ranked_items.first(db, run_id, size),
     }
     chosen: dict[str, Reason] = {}
     for places in (-(-size // 3), size):  # a third each, then whatever is left

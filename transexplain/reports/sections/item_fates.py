@@ -19,7 +19,7 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_section import Section, SectionSource, Statement
-from transexplain.store import noteworthy, results, run_totals, runs, shard_digests, sink_files
+from transexplain.store import ranked_items, results, run_totals, runs, shard_digests, sink_files
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun, Head
 
@@ -47,7 +47,7 @@ _EXAMPLES = 5
 
 def failures(db: Database, run_id: str) -> tuple[FailureKind, ...]:
     """By kind, the most frequent first, with the first items of each."""
-    kinds = noteworthy.failure_examples(db, run_id, _EXAMPLES)
+    kinds = ranked_items.failure_examples(db, run_id, _EXAMPLES)
     return tuple(
         FailureKind(
             kind=kind,
