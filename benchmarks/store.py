@@ -24,9 +24,9 @@ from sqlalchemy import update
 from transexplain.store import results, runs, shards, upkeep
 from transexplain.store.columns import Columns
 from transexplain.store.database import Database
+from transexplain.store.results import rows_of
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import shard as shard_table
-from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Attribution, ItemOutcome, Ledger, Mention
 from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, Shard, ShardResult
 from transexplain.types.scores import MethodSpec

@@ -26,7 +26,7 @@ from typer.main import get_command
 
 from orchestrator.cli.command_line import app
 from transexplain.settings import Settings
-from transexplain.store import fleet_state, queueing, results, runs, shards
+from transexplain.store import fleet_state, queueing, readers, runs, shards
 from transexplain.store.revisions import open_database
 from transexplain.store.upkeep import grant_read
 
@@ -450,7 +450,7 @@ def test_an_array_job_works_on_a_run(redis_url: str, tmp_path: Path, shim: Path)
 
 def explained(db: Any, run_id: str) -> dict[tuple[str, str, int], list[float]]:
     """Every relevance of a run, by item, target and rank."""
-    found = list(results.iter_attributions(db, run_id))
+    found = list(readers.iter_attributions(db, run_id))
     by_key = {(one.item_id, one.target, one.rank): list(one.relevance) for one in found}
     assert len(by_key) == len(found), "nothing is there twice"
     return by_key

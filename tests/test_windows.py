@@ -26,7 +26,7 @@ from transexplain.explaining.long_texts import window_weights
 from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
 from transexplain.models.text_length import cut
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.scores import MethodSpec
@@ -511,9 +511,9 @@ def test_an_audit_reads_a_text_of_three_thousand_words_to_its_end(call, tmp_path
     assert "longer than the model reads" not in printed
     with open_database(f"sqlite:///{tmp_path}/transexplain.db") as db:
         run = runs.get(db, "latest")
-        *_, outcome = results.iter_items(db, run.id)
-        explained = [a for a in results.iter_attributions(db, run.id) if a.item_id == "6"]
-        mentions = [m for m in results.iter_mentions(db, run.id) if m.item_id == "6"]
+        *_, outcome = readers.iter_items(db, run.id)
+        explained = [a for a in readers.iter_attributions(db, run.id) if a.item_id == "6"]
+        mentions = [m for m in readers.iter_mentions(db, run.id) if m.item_id == "6"]
     assert isinstance(outcome, ItemOutcome)
     assert (outcome.positions, outcome.truncated) == (3002, False)
     assert [a.target for a in explained] == ["predicted", "contrast:good-bad"]

@@ -18,7 +18,7 @@ from orchestrator.plan.import_plan import import_spec, prepare_import
 from transexplain.auditing.explained_shard import import_shard
 from transexplain.data.attribution_files import GivenItem, read_attributions
 from transexplain.settings import Settings
-from transexplain.store.shard_rows import rows_of
+from transexplain.store.results import rows_of
 from transexplain.types.plans import Shard
 
 #: the last two look for texts that are nearly the same

@@ -307,7 +307,7 @@ def matches(
 def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: int) -> int:
     from transexplain.analysis.groups.entity_finder import whole_families
     from transexplain.analysis.groups.matching_sheet import sampled_mentions, write_sheet
-    from transexplain.store import results
+    from transexplain.store import readers
 
     if run.plan.privacy is not None and run.plan.privacy.store_text != "full":
         raise ConfigurationError(
@@ -318,7 +318,7 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
     families = whole_families(run.plan)
     mentions = (  # of whole items and regions of pictures there is no spelling to check
         mention
-        for mention in results.iter_mentions(store, run.id)
+        for mention in readers.iter_mentions(store, run.id)
         if mention.end > mention.start
         and not any(mention.group == f"{family}/{mention.surface}" for family in families)
     )
@@ -330,7 +330,7 @@ def _write(store: "Database", run: "AuditRun", path: Path, sample: int, seed: in
     ids = {mention.item_id for mention in drawn}
     texts = {
         attribution.item_id: attribution.text
-        for attribution in results.iter_attributions(store, run.id, item_ids=ids)
+        for attribution in readers.iter_attributions(store, run.id, item_ids=ids)
         if attribution.text is not None
     }
     if lost := sorted(ids - texts.keys()):

@@ -24,8 +24,8 @@ from transexplain.data.shard_reader import clustering_of, read_shard
 from transexplain.methods import cost_of, facts_of
 from transexplain.reports.phrasing import counted, nearness
 from transexplain.store.columns import bytes_of
+from transexplain.store.results import rows_of
 from transexplain.store.schema import OF_ITEMS
-from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import AuditPlan, Shard, ShardResult
 from transexplain.types.scores import Approximation

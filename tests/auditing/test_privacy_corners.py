@@ -32,7 +32,7 @@ from transexplain.reports.strategies_report import render as strategy_page
 from transexplain.reports.strategies_report import strategy_report
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import Shard
 from transexplain.types.tokens import Tokens
@@ -91,7 +91,7 @@ def test_strategies_of_hashed_words_are_made_of_the_same_relevance(tmp_path: Pat
         (tmp_path / mode).mkdir()
         one = made(tmp_path / mode, store_text=mode, targets=["predicted"])
         with open_database(one.url) as db:
-            samples[mode] = gather(results.iter_attributions(db, one.id))
+            samples[mode] = gather(readers.iter_attributions(db, one.id))
             page = strategy_page(strategy_report(db, discover(db, one.id)))
     assert found([page.encode()]) == set(), "the last one, of hashes"
     full, hashed = samples["full"], samples["hashed"]
@@ -126,9 +126,9 @@ def test_an_evaluation_stores_no_secret(tmp_path: Path, keys: dict[str, str]) ->
     assert found(stored_strings(one.url)) == set()
     assert failed(one.checks()) == []
     with open_database(full.url) as db:
-        wanted = [(s.item_id, s.metric, s.value, s.curve) for s in results.iter_scores(db, full.id)]
+        wanted = [(s.item_id, s.metric, s.value, s.curve) for s in readers.iter_scores(db, full.id)]
     with open_database(one.url) as db:
-        scores = list(results.iter_scores(db, one.id))
+        scores = list(readers.iter_scores(db, one.id))
     assert [(s.item_id, s.metric, s.value, s.curve) for s in scores] == wanted
     assert any(s.curve for s in scores)
 
@@ -143,7 +143,7 @@ def test_rarities_of_hashed_words_name_no_word(tmp_path: Path) -> None:
     )
     assert found(stored_strings(one.url)) == set()
     with open_database(one.url) as db:
-        scores = [score.detail for score in results.iter_scores(db, one.id) if score.detail]
+        scores = [score.detail for score in readers.iter_scores(db, one.id) if score.detail]
     # of random relevance each draw has its own
     details = [one for detail in scores for one in detail.get("draws", [detail])]
     assert len(details) > len(scores)
@@ -215,7 +215,7 @@ def marked_audit(folder: Path) -> Path:
 def test_entities_that_the_data_mark_are_stored_as_hashes(tmp_path: Path) -> None:
     audit = run_audit(marked_audit(tmp_path), tmp_path)
     with audit.open() as db:
-        mentions = list(results.iter_mentions(db, audit.id))
+        mentions = list(readers.iter_mentions(db, audit.id))
         assert found([render_html(summarise(db, audit.id)).encode()]) == set()
     people = [one for one in mentions if one.group == "people"]
     assert people and {len(one.entity) for one in people} == {12}
@@ -254,7 +254,7 @@ def test_a_worker_logs_no_text_of_an_item_that_fails(
             while runs.get(db, "latest").state == "running":
                 assert time.monotonic() < deadline, log.read_text()
                 time.sleep(0.1)
-            failures = results.iter_items(db, runs.get(db, "latest").id, only_failed=True)
+            failures = readers.iter_items(db, runs.get(db, "latest").id, only_failed=True)
         finally:
             worker.terminate()
             worker.wait(timeout=60)

@@ -17,7 +17,7 @@ from verified_runs import failed
 from transexplain.reports import sql_results
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
@@ -63,7 +63,7 @@ def test_no_secret_is_stored_logged_or_reported(tmp_path, keys: dict[str, str], 
     assert KEY.encode() not in b"".join(stored_strings(made.url))
     with open_database(made.url) as db:
         assert found([render_html(summarise(db, made.id)).encode()]) == set()
-        kinds = {one.kind for one in results.iter_items(db, made.id, only_failed=True)}
+        kinds = {one.kind for one in readers.iter_items(db, made.id, only_failed=True)}
     assert kinds == {"no-label", "redaction-failed"} if "redact" in keys else {"no-label"}
     assert failed(made.checks()) == []
 
@@ -74,7 +74,7 @@ def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Pat
     for store_text in ("full", "hashed", "none"):
         made = run(tmp_path / store_text, store_text=store_text)
         with open_database(made.url) as db:
-            items = list(results.iter_items(db, made.id))
+            items = list(readers.iter_items(db, made.id))
             raw[store_text] = {one.raw_label for one in items if isinstance(one, ItemOutcome)}
     assert raw["none"] == {None} and None not in raw["full"]
     assert len(raw["hashed"]) == len(raw["full"]) and not raw["hashed"] & raw["full"]
@@ -123,7 +123,7 @@ def check_places(made: Audit, stored: list[Attribution]) -> None:
         assert {token.end - token.start for token in one.features if not token.special} == {1}
         length[one.item_id] = len(one.features)
     with made.open() as db:
-        mentions = list(results.iter_mentions(db, made.id))
+        mentions = list(readers.iter_mentions(db, made.id))
     assert mentions and all(0 < one.start < one.end < length[one.item_id] for one in mentions)
 
 
@@ -137,7 +137,7 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
     for mode, one in made.items():
         with open_database(one.url) as db:
             printed[mode] = summarise(db, one.id)
-            stored = list(results.iter_attributions(db, one.id))
+            stored = list(readers.iter_attributions(db, one.id))
         if mode != "full":
             assert all(each.text is None for each in stored)
             check_places(one, stored)
@@ -171,8 +171,8 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
 def test_a_hook_blanks_whole_words_and_keeps_places(tmp_path: Path) -> None:
     made = run(tmp_path, redact=REDACT, targets=["predicted"])
     with open_database(made.url) as db:
-        items = list(results.iter_items(db, made.id))
-        stored = {one.item_id: one for one in results.iter_attributions(db, made.id)}
+        items = list(readers.iter_items(db, made.id))
+        stored = {one.item_id: one for one in readers.iter_attributions(db, made.id)}
     (failure,) = [one for one in items if isinstance(one, ItemFailure)]
     assert (failure.index, failure.kind) == (7, "redaction-failed")
     assert "ValueError" in failure.message
@@ -195,7 +195,7 @@ def test_equal_words_have_equal_hashes_of_this_key_alone(tmp_path, monkeypatch) 
         made = run(folder, store_text="hashed")
         with open_database(made.url) as db:
             return {
-                word.text for one in results.iter_attributions(db, made.id) for word in one.words()
+                word.text for one in readers.iter_attributions(db, made.id) for word in one.words()
             }
 
     one, again = words(tmp_path / "one"), words(tmp_path / "again")

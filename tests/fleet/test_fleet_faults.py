@@ -36,7 +36,7 @@ from transexplain.errors import BrokerError, DatabaseError
 from transexplain.explaining.item_loop import Silent
 from transexplain.models.load import load_model
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import ShardStatus, recorded_shards
@@ -197,25 +197,25 @@ def results_of(db: Database, run_id: str) -> Results:
     """Read a run's results; asserts that none is there twice."""
     items: dict[int, Row] = {}
     rows: dict[str, int] = {}
-    for one in results.iter_items(db, run_id):
+    for one in readers.iter_items(db, run_id):
         assert one.index not in items and one.item_id not in rows, "no item twice"
         items[one.index], rows[one.item_id] = asdict(one), one.index
     parts: dict[int, dict[Key, Row]] = {index: {} for index in items}
-    for attribution in results.iter_attributions(db, run_id):
+    for attribution in readers.iter_attributions(db, run_id):
         row = {name: getattr(attribution, name) for name in attribution.__dataclass_fields__}
         row["features"] = list(attribution.features)  # type: ignore[arg-type]
         row["relevance"] = attribution.relevance.tobytes()
         row["ledger"] = attribution.ledger and asdict(attribution.ledger)
         _add(parts[rows[attribution.item_id]], "attribution", row)
     for kind, some in (
-        ("mention", results.iter_mentions(db, run_id)),
-        ("score", results.iter_scores(db, run_id)),
+        ("mention", readers.iter_mentions(db, run_id)),
+        ("score", readers.iter_scores(db, run_id)),
     ):
         for other in some:
             _add(parts[rows[other.item_id]], kind, asdict(other))
     found = recorded_shards(db, run_id)
     saved = [one.index for one in found if one.digest is not None]
-    payloads = list(results.aggregates(db, run_id))
+    payloads = list(run_totals.aggregates(db, run_id))
     return Results(
         items=items,
         shards={row: one.index for one in found for row in range(one.start, one.stop)},
@@ -448,7 +448,7 @@ def compare(db: Database, run_id: str, undisturbed: Results) -> None:
 
 def check_failures(db: Database, run_id: str) -> None:
     """Exactly the poison failed, each item with its cause."""
-    failures = {one.item_id: one for one in results.iter_items(db, run_id, only_failed=True)}
+    failures = {one.item_id: one for one in readers.iter_items(db, run_id, only_failed=True)}
     assert {name: one.kind for name, one in failures.items()} == {
         str(name): kind for name, kind in POISON.items()
     }
@@ -732,7 +732,7 @@ def test_many_faults_blame_nobody(
     with open_database(settings.database_url) as db, open_database(quiet) as before:
         run_id = runs.get(db, "latest").id
         done = play(db, run_id, settings, [Group(name, env, tmp_path) for name in "ab"], tmp_path)
-        kinds = Counter(one.kind for one in results.iter_items(db, run_id, only_failed=True))
+        kinds = Counter(one.kind for one in readers.iter_items(db, run_id, only_failed=True))
         wanted, found = results_of(before, runs.get(before, "latest").id), results_of(db, run_id)
         wrong = [
             line

@@ -15,7 +15,7 @@ from command_line_here import run_here
 from faulty_s3 import BUCKET, FaultyS3
 
 from transexplain.files.remote_files import under, write
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -130,8 +130,8 @@ def compare(local: Database, remote: Database, run_id: str) -> None:
     pairs = [
         {(one.item_id, one.target, one.class_name): one for one in rows}
         for rows in (
-            list(results.iter_attributions(local, runs.get(local, "latest").id)),
-            list(results.iter_attributions(remote, run_id)),
+            list(readers.iter_attributions(local, runs.get(local, "latest").id)),
+            list(readers.iter_attributions(remote, run_id)),
         )
     ]
     assert pairs[0].keys() == pairs[1].keys()

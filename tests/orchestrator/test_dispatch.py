@@ -38,7 +38,7 @@ from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError, ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import queueing, results, runs, shards
+from transexplain.store import queueing, readers, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import QueuePlace
@@ -528,7 +528,7 @@ def test_a_terminal_has_a_bar_for_items_and_one_for_checks(
 
 def explained(db: Database, run_id: str) -> dict[tuple[str, str, int], list[float]]:
     """Every relevance of a run, by item, target and rank."""
-    found = list(results.iter_attributions(db, run_id))
+    found = list(readers.iter_attributions(db, run_id))
     by_key = {(one.item_id, one.target, one.rank): list(one.relevance) for one in found}
     assert len(by_key) == len(found), "nothing is there twice"
     return by_key

@@ -31,7 +31,7 @@ from transexplain.provenance.manifest import manifest_of
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import AuditPlan, DatasetSpec, ImpactPlan, Scenario
 
@@ -426,7 +426,7 @@ def audit(tmp_path: Path) -> Audit:
 def test_from_the_specification_to_the_report(audit: Audit) -> None:
     one = audit({"recogniser": KNOWN, "check": 6})
     with open_database(one.url) as db:
-        mentions = list(results.iter_mentions(db, one.id))
+        mentions = list(readers.iter_mentions(db, one.id))
         summary = summarise(db, one.id)
         page = render_html(summary)
         manifest = manifest_of(db, one.id)
@@ -454,7 +454,7 @@ def test_hashed_texts_hold_nothing_that_was_found(
     for name in ("dora", "iceland", "finland"):
         assert not any(name.encode() in cell for cell in cells), name
     with open_database(one.url) as db:
-        mentions = list(results.iter_mentions(db, one.id))
+        mentions = list(readers.iter_mentions(db, one.id))
         summarise(db, one.id)
     key = TextKey.from_environment()
     assert {m.entity for m in mentions if m.group == "entity/GPE"} == {

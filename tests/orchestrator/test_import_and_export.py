@@ -24,7 +24,7 @@ from orchestrator.plan.audit_plan import check_data
 from orchestrator.plan.import_plan import import_spec, prepare_import
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shard_blocks, shards
+from transexplain.store import readers, run_totals, runs, shard_blocks, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from workers.claim_to_commit import Workbench
@@ -92,7 +92,7 @@ def test_workers_and_a_stopped_import(
         assert ShardPool(bench).work(run_id, free) == dict.fromkeys(free, "done")
         assert runs.progress(db, run_id).state == "done"
         assert len(bench.models) == 0, "no model was loaded"
-        assert len(list(results.iter_items(db, run_id))) == 40
+        assert len(list(readers.iter_items(db, run_id))) == 40
 
 
 @pytest.mark.exhaustive
@@ -185,7 +185,7 @@ def test_the_example_of_the_page_runs(call: Call, tmp_path: Path) -> None:
     words = {row["word"] for view in report(call)["classes"] for row in view["raising_by_total"]}
     assert words <= {"a", "nice", "film", "unbelievably", "x"}
     with open_database(URL) as db:
-        first, second = results.iter_attributions(db, runs.get(db, "latest").id)
+        first, second = readers.iter_attributions(db, runs.get(db, "latest").id)
     assert [token.text for token in first.features if not token.special] == ["a", "nice", "film"]  # type: ignore[union-attr]
     assert [word.text for word in second.words()] == ["unbelievably", "x"]
     assert first.notes == (), "the logit is that of the class"
@@ -312,13 +312,13 @@ def saved(db: Database, run_id: str) -> list[Any]:
     """Every item with its attributions, and the totals of every shard."""
     explained = [
         (one.item_id, one.target, one.rank, one.logit, one.relevance.tolist(), one.features)
-        for one in results.iter_attributions(db, run_id)
+        for one in readers.iter_attributions(db, run_id)
     ]
     return [
-        *results.iter_items(db, run_id),
+        *readers.iter_items(db, run_id),
         *explained,
-        *results.iter_mentions(db, run_id),
-        *results.aggregates(db, run_id),
+        *readers.iter_mentions(db, run_id),
+        *run_totals.aggregates(db, run_id),
     ]
 
 

@@ -22,7 +22,7 @@ from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import seeds
 from transexplain.reports.evaluation import tabulate
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import Task
 from transexplain.types.scores import DRAWS, RANDOM, Approximation, ExactPlan, MethodSpec
@@ -214,9 +214,9 @@ def test_an_evaluation_that_was_stopped_goes_on(tmp_path: Path) -> None:
             run_here(db, parts, settings, model=prepared.model, report=report, stop=stop)
         assert runs.get(db, parts).state == "running"
         run_here(db, parts, settings, model=prepared.model)
-        assert list(results.iter_scores(db, parts)) == list(results.iter_scores(db, whole))
-        assert len(list(results.iter_scores(db, whole))) == 24 * 2 * 2
-        assert not list(results.iter_attributions(db, whole))
+        assert list(readers.iter_scores(db, parts)) == list(readers.iter_scores(db, whole))
+        assert len(list(readers.iter_scores(db, whole))) == 24 * 2 * 2
+        assert not list(readers.iter_attributions(db, whole))
         tables = tabulate(db, whole).tables
     assert [table.metric for table in tables] == ["activation", "pruning"]
 

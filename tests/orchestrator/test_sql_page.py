@@ -22,7 +22,7 @@ from orchestrator.dispatch.local import run_local
 from orchestrator.schedule import tick
 from transexplain.errors import ConfigurationError
 from transexplain.settings import Settings
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import metadata
@@ -102,8 +102,8 @@ def test_the_queries_answer_about_runs_of_a_schedule(store_url: str, tmp_path: P
         pictures = image_run(db, tmp_path, count=1)
         with db.read() as connection:
             found = {question: ask(connection, query) for question, query in QUERIES.items()}
-        drawn = list(results.iter_attributions(db, pictures))
-        stored = list(results.iter_attributions(db, first))
+        drawn = list(readers.iter_attributions(db, pictures))
+        stored = list(readers.iter_attributions(db, first))
     assert len(QUERIES) == 15
     assert [question for question, rows in found.items() if not rows] == []
     check_answers(found, first, second, third)

@@ -18,7 +18,7 @@ from orchestrator.serve.links import link
 from transexplain.data import snapshot_pieces
 from transexplain.files import remote_files
 from transexplain.files.remote_files import delete, read, under, write
-from transexplain.store import results, runs, sink_files
+from transexplain.store import readers, runs, sink_files
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -203,7 +203,7 @@ def test_every_verb_reads_files_alone(tmp_path: Path) -> None:
     with open_database(env["TRANSEXPLAIN_DATABASE_URL"]) as db:
         again = runs.get(db, "latest").id
         pairs = zip(
-            results.iter_attributions(db, again), results.iter_attributions(db, alone), strict=True
+            readers.iter_attributions(db, again), readers.iter_attributions(db, alone), strict=True
         )
         assert all(a.relevance.tolist() == b.relevance.tolist() for a, b in pairs)
         damaged = sink_files.files_of(db, alone)[1]

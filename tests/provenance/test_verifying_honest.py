@@ -32,7 +32,7 @@ from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import VerifiedLine, VerifyRequest
 from transexplain.provenance.verify import drawn, input_checks
 from transexplain.settings import Settings
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Attribution
 from transexplain.types.plans import AuditPlan, ShardResult, SourceFile
@@ -142,7 +142,7 @@ def make_folder(path: Path) -> Path:
 
 def attributions(of: Audit) -> list[Attribution]:
     with open_database(of.url) as db:
-        return list(results.iter_attributions(db, of.id))
+        return list(readers.iter_attributions(db, of.id))
 
 
 @pytest.mark.exhaustive

@@ -21,7 +21,7 @@ from transexplain.extras.language.load_language import AnsweredEncoder, generati
 from transexplain.models.load import load_model
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.provenance.explained_again import tied_answer
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import Item, ItemOutcome
 from transexplain.types.pairs import joined
@@ -164,7 +164,7 @@ def answered(run: Audit, change: Callable[[str], str]) -> tuple[Explained, str, 
     """The first prompt explained for another answer; that answer, and the stored one."""
     plan, model = opened(run)
     with open_database(run.url) as db:
-        (outcome,) = results.iter_items(db, run.id, item_ids=["0"])
+        (outcome,) = readers.iter_items(db, run.id, item_ids=["0"])
     assert isinstance(outcome, ItemOutcome) and outcome.text is not None
     prompt, answer = outcome.texts
     content, second_at = joined(prompt, change(answer))

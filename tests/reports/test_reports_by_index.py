@@ -13,7 +13,7 @@ from transexplain.analysis.groups.shard_aggregate import SeenTotals
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections import item_fates
 from transexplain.reports.sections.gallery_items import SHARE, scale_of
-from transexplain.store import ranked_items, results, runs
+from transexplain.store import ranked_items, readers, run_totals, runs
 from transexplain.store.database import Database
 from transexplain.store.run_totals import margin_of
 from transexplain.types.items import ItemFailure, ItemOutcome
@@ -57,13 +57,13 @@ class Survey(NamedTuple):
 def walked(db: Database, run_id: str, places: int) -> Survey:
     """The survey from every row of the run, sorted as a whole."""
     run, seen, sizes = runs.get(db, run_id), SeenTotals(), []
-    for attribution in results.iter_attributions(db, run_id):
+    for attribution in readers.iter_attributions(db, run_id):
         seen.add([attribution])
         sizes.append((size_of(attribution), attribution.item_id))
     ranked = sorted(size for size, _ in sizes)
     place = bin_of(ranked[max(0, math.ceil(SHARE * len(ranked) - 1e-9) - 1)]) if ranked else 0
     classes = {name: index for index, name in enumerate(run.plan.model.classes)}
-    items = list(results.iter_items(db, run_id))
+    items = list(readers.iter_items(db, run_id))
     margins = [
         (margin, item.item_id)
         for item in items
@@ -170,5 +170,5 @@ def test_margins_and_failures(db: Database) -> None:
 def test_ledgers_above_the_tolerance_are_counted(db: Database) -> None:
     run = biased_run(db)  # every gap is 1e-7 of a magnitude of 1
     for tolerance, above in ((None, 0), (9e-8, 36), (1.1e-7, 0)):
-        found = results.conservation(db, run, tolerance)
+        found = run_totals.conservation(db, run, tolerance)
         assert found is not None and found.above == above

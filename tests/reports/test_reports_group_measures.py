@@ -24,7 +24,7 @@ from transexplain.reports.sections.group_matching import dropped_by_group
 from transexplain.reports.sections.group_relevance import ALL_ITEMS, quality_by_group
 from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarise
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup
 from transexplain.types.scores import MetricScore, MetricSpec
@@ -165,9 +165,9 @@ def test_gaps_of_the_totals_are_those_of_the_rows(db: Database) -> None:
     found = quality_by_group(db, run, merged(db, run.id).gaps)
     assert [row.group for row in found] == ["all items", "anns", "bobs"]
     mentioned: dict[str, set[str]] = {}
-    for each in results.iter_mentions(db, run.id):
+    for each in readers.iter_mentions(db, run.id):
         mentioned.setdefault(each.group, set()).add(each.item_id)
-    ledgers = [(each.item_id, each.ledger) for each in results.iter_attributions(db, run.id)]
+    ledgers = [(each.item_id, each.ledger) for each in readers.iter_attributions(db, run.id)]
     for row in found:
         gaps = [
             ledger.relative_gap

@@ -216,11 +216,11 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
     import gc
     import weakref
 
-    from transexplain.store import blocks, results
+    from transexplain.store import blocks, readers
 
     alive: set[int] = set()
     most = 0
-    original = results.iter_attributions
+    original = readers.iter_attributions
 
     def counted(*args: object, **kwargs: object) -> object:
         nonlocal most
@@ -232,7 +232,7 @@ def test_rows_are_walked_not_held(db: Database, monkeypatch: pytest.MonkeyPatch)
             yield one
 
     monkeypatch.setattr(blocks, "ITEMS", 7)
-    monkeypatch.setattr(results, "iter_attributions", counted)
+    monkeypatch.setattr(readers, "iter_attributions", counted)
     run = biased_run(db)
     gc.disable()
     try:

@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from orchestrator.serve.links import link
 from transexplain.errors import DamagedRowError
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.store.ranked_items import ORDERS, ItemSearch, Ranking
 from transexplain.store.run_totals import margin_of, summaries
@@ -54,11 +54,11 @@ def word_of(one: Attribution, word: str) -> float | None:
 def by_hand(db: Database, run_id: str, value: Value, sign: int) -> list[str]:
     """Ids by value, of all that have one, from every record; nearly equal ones by row."""
     explained: dict[str, list[Attribution]] = {}
-    for one in results.iter_attributions(db, run_id):
+    for one in readers.iter_attributions(db, run_id):
         explained.setdefault(one.item_id, []).append(one)
     known = [
         (-sign * round(found, 9), one.index, one.item_id)
-        for one in results.iter_items(db, run_id)
+        for one in readers.iter_items(db, run_id)
         if isinstance(one, ItemOutcome)
         for found in [value(one, explained[one.item_id])]
         if found is not None
@@ -113,7 +113,7 @@ def test_items_of_several_labels_stand_by_the_probability_of_the_likeliest(
     first = found["items"][0]
     ids = [one["item_id"] for one in found["items"]]
     assert ids == wanted[: len(ids)]
-    logits = {one.item_id: one.logits for one in results.iter_items(db, run_id)}
+    logits = {one.item_id: one.logits for one in readers.iter_items(db, run_id)}
     assert first["value"] == pytest.approx(1 / (1 + np.exp(-max(logits[ids[0]]))))
 
 

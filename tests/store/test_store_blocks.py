@@ -10,14 +10,7 @@ from store_samples import make_plan, make_result
 
 from orchestrator.dispatch import queue
 from transexplain.settings import Settings
-from transexplain.store import (
-    fleet_state,
-    queueing,
-    results,
-    runs,
-    shard_blocks,
-    shards,
-)
+from transexplain.store import fleet_state, queueing, readers, results, runs, shard_blocks, shards
 from transexplain.store.database import Database
 from transexplain.store.fleet_state import running_runs
 from transexplain.store.runs import Claim
@@ -207,7 +200,7 @@ def test_rows_beyond_32_bits(db: Database) -> None:
     claim = shards.claim(db, run_id, "w", 60)
     assert claim.shard == far
     results.save(db, claim, make_result(far, failing=frozenset({TRILLION - 4})))
-    rows = [one.index for one in results.iter_items(db, run_id)]
+    rows = [one.index for one in readers.iter_items(db, run_id)]
     assert rows == list(range(TRILLION - 10, TRILLION))
     cut = ShardCut(rows=TRILLION, size=10**9)
     assert runs.progress(db, planned(db, cut)).items_total == TRILLION

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from store_samples import claimable, claimed, make_result, saved, start
 
-from transexplain.store import ranked_items, results, runs, shards
+from transexplain.store import ranked_items, readers, results, run_totals, runs, shards
 from transexplain.store.browsing_items import failed_page, item_record, troubled_shards
 from transexplain.store.columns import Columns
 from transexplain.store.database import Database
+from transexplain.store.results import _ALIKE, rows_of
 from transexplain.store.runs import Claim, ShardStatus
 from transexplain.store.shard_digests import digest_of, stored_of
-from transexplain.store.shard_rows import _ALIKE, rows_of
 from transexplain.store.shards import after_death, caution_of
 from transexplain.types.items import ItemFailure
 from transexplain.types.observer import Caution
@@ -112,14 +112,14 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
         assert shards.retry_failed(db, run_id) == again
         assert claimable(db, run_id) == [1] * again
         assert runs.progress(db, run_id).items_done == (8 if again else 11)
-        assert len(list(results.iter_items(db, run_id))) == 12, "the old ones stay until then"
+        assert len(list(readers.iter_items(db, run_id))) == 12, "the old ones stay until then"
         if again:
             claim = shards.claim(db, run_id, "w", 60)
             assert not runs.finalise(db, run_id)
             results.save(db, claim, make_result(claim.shard, note="new"))
             assert runs.finalise(db, run_id)
-            assert not any(isinstance(one, ItemFailure) for one in results.iter_items(db, run_id))
-            notes = [one["note"] for one in results.aggregates(db, run_id)]
+            assert not any(isinstance(one, ItemFailure) for one in readers.iter_items(db, run_id))
+            notes = [one["note"] for one in run_totals.aggregates(db, run_id)]
             assert notes == ["old", "new", "old"]
 
 
@@ -154,7 +154,7 @@ def test_it_comes_back_with_the_item(db: Database) -> None:
     other = ItemFailure(item_id="o", index=2, kind="null", message="n", traceback=ODD)
     run_id = saved(db, failed(2, other))
     wanted = [WHERE, WHERE, ODD]
-    assert [one.traceback for one in results.iter_items(db, run_id, only_failed=True)] == wanted
+    assert [one.traceback for one in readers.iter_items(db, run_id, only_failed=True)] == wanted
     assert [one.traceback for one in failed_page(db, run_id, start=0, limit=9)] == wanted
     found = item_record(db, run_id, "o")
     assert isinstance(found, ItemFailure) and found.traceback == ODD

@@ -12,7 +12,7 @@ from sqlalchemy import event, select, text
 from store_samples import claimable, claimed, make_plan, make_result, make_shards, start, work
 
 from transexplain.errors import DatabaseError, FencedError
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.runs import Claim
@@ -192,7 +192,7 @@ def test_an_error_while_saving_leaves_nothing_behind(db: Database) -> None:
         event.remove(db.engine, "before_cursor_execute", break_off)
     assert everything(db) == before
     results.save(db, claim, make_result(claim.shard))
-    assert len(list(results.iter_mentions(db, run_id))) == 4
+    assert len(list(readers.iter_mentions(db, run_id))) == 4
 
 
 def drain(url: str, run_id: str, worker: str) -> list[tuple[int, int]]:
@@ -239,10 +239,10 @@ def test_redelivery_gives_the_results_once(db: Database) -> None:
         results.save(db, claim, make_result(claim.shard, note=note))
         with db.begin() as connection:  # as if the commit's acknowledgement had been lost
             connection.execute(text("UPDATE shard SET state = 'queued', attempt = 0"))
-    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
-    assert len(list(results.iter_attributions(db, run_id))) == 8
-    assert len(list(results.iter_mentions(db, run_id))) == 4
-    assert [one["note"] for one in results.aggregates(db, run_id)] == ["third"]
+    assert [one.item_id for one in readers.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
+    assert len(list(readers.iter_attributions(db, run_id))) == 8
+    assert len(list(readers.iter_mentions(db, run_id))) == 4
+    assert [one["note"] for one in run_totals.aggregates(db, run_id)] == ["third"]
 
 
 @pytest.mark.exhaustive
@@ -317,15 +317,15 @@ def test_the_run_completes_with_every_item_once(
     victim.start()
     victim.join()
     assert victim.exitcode == CRASHED
-    left = list(results.iter_items(db, run_id))
+    left = list(readers.iter_items(db, run_id))
     assert len(left) == (SIZE if survives else 0)
     assert runs.get(db, run_id).state == "running"
     work(db, run_id, note="heir")
     assert runs.get(db, run_id).state == "done"
-    assert [one.item_id for one in results.iter_items(db, run_id)] == [
+    assert [one.item_id for one in readers.iter_items(db, run_id)] == [
         f"id-{row}" for row in range(rows)
     ]
-    assert len(list(results.iter_attributions(db, run_id))) == 2 * rows
-    assert len(list(results.iter_mentions(db, run_id))) == rows
+    assert len(list(readers.iter_attributions(db, run_id))) == 2 * rows
+    assert len(list(readers.iter_mentions(db, run_id))) == rows
     wanted = ["victim" if survives else "heir"] + ["heir"] * (rows // SIZE - 1)
-    assert [one["note"] for one in results.aggregates(db, run_id)] == wanted
+    assert [one["note"] for one in run_totals.aggregates(db, run_id)] == wanted

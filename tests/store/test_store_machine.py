@@ -10,7 +10,7 @@ from sqlalchemy import update
 from store_samples import make_result, start
 
 from transexplain.errors import FencedError
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.store.schema import shard
@@ -200,15 +200,15 @@ class Fleet(RuleBasedStateMachine):
     @invariant()
     def every_row_is_there_once_from_the_last_saved_claim(self) -> None:
         notes = [one.note for one in self.expected if one.note is not None]
-        assert [one["note"] for one in results.aggregates(self.db, self.run_id)] == notes
+        assert [one["note"] for one in run_totals.aggregates(self.db, self.run_id)] == notes
         rows = [
             f"id-{index * SIZE + row}"
             for index, one in enumerate(self.expected)
             for row in range(SIZE)
             if one.note is not None
         ]
-        assert [one.item_id for one in results.iter_items(self.db, self.run_id)] == rows
-        assert len(list(results.iter_attributions(self.db, self.run_id))) == 2 * len(rows)
+        assert [one.item_id for one in readers.iter_items(self.db, self.run_id)] == rows
+        assert len(list(readers.iter_attributions(self.db, self.run_id))) == 2 * len(rows)
 
     def teardown(self) -> None:
         """Whatever happened: a few honest workers bring the run to its end, once."""

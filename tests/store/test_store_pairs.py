@@ -6,7 +6,7 @@ import pytest
 from store_samples import make_result, make_shards, saved
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_pairs
 
@@ -56,10 +56,10 @@ def test_pairs_follow_ids_and_the_order_of_the_later_run(db: Database) -> None:
 
 def test_mentions_of_chosen_items(db: Database) -> None:
     run_id = twelve(db)
-    everything = list(results.iter_mentions(db, run_id))
+    everything = list(readers.iter_mentions(db, run_id))
     wanted = [one for one in everything if one.item_id in ("id-2", "id-9")]
-    assert list(results.iter_mentions(db, run_id, item_ids=["id-9", "id-2", "gone"])) == wanted
-    assert list(results.iter_mentions(db, run_id, item_ids=[])) == []
+    assert list(readers.iter_mentions(db, run_id, item_ids=["id-9", "id-2", "gone"])) == wanted
+    assert list(readers.iter_mentions(db, run_id, item_ids=[])) == []
 
 
 def test_unknown_runs_are_refused(db: Database) -> None:

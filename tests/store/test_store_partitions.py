@@ -10,7 +10,7 @@ from sqlalchemy import text
 from store_samples import make_result, start, work
 
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import results, revisions, runs, shards, upkeep
+from transexplain.store import readers, results, revisions, run_totals, runs, shards, upkeep
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import PARTITIONED
@@ -59,13 +59,13 @@ def age(db: Database, run_id: str) -> None:
 
 def content(db: Database, run_id: str) -> list[object]:
     return [
-        list(results.iter_items(db, run_id)),
+        list(readers.iter_items(db, run_id)),
         [
             (a.item_id, a.target, a.relevance.tolist())
-            for a in results.iter_attributions(db, run_id)
+            for a in readers.iter_attributions(db, run_id)
         ],
-        list(results.iter_mentions(db, run_id)),
-        list(results.aggregates(db, run_id)),
+        list(readers.iter_mentions(db, run_id)),
+        list(run_totals.aggregates(db, run_id)),
     ]
 
 
@@ -161,7 +161,7 @@ def test_nothing_is_lost_while_workers_write(db: Database) -> None:
         for one in saving:
             one.result()
     for year, run_id in enumerate(ids):
-        assert len(list(results.iter_attributions(db, run_id))) == 24
+        assert len(list(readers.iter_attributions(db, run_id))) == 24
         assert where(db, "attribution", run_id) == {f"attribution_203{year}01": 24}
 
 

@@ -9,7 +9,7 @@ import pytest
 from store_samples import make_result, start
 
 from transexplain.errors import FencedError
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, results, runs, shards
 from transexplain.store.database import Database
 
 SHARDS, SIZE, WORKERS = 24, 2, 4
@@ -50,7 +50,7 @@ def test_cancel_among_workers_leaves_nothing_open(db: Database) -> None:
     found = runs.get(db, run_id)
     assert found.shards["queued"] + found.shards["running"] == 0
     assert found.state == ("cancelled" if found.shards["cancelled"] else "done")
-    items = len(list(results.iter_items(db, run_id)))
+    items = len(list(readers.iter_items(db, run_id)))
     assert items == SIZE * found.shards["done"] == runs.progress(db, run_id).items_done
 
 
@@ -81,4 +81,4 @@ def test_a_run_is_never_closed_with_work_left_nor_left_open_without(db: Database
     found = runs.get(db, run_id)
     assert (found.state, found.shards["done"]) == ("done", SHARDS)
     assert sum(again) == 2 * SHARDS, "every shard died twice and came back twice"
-    assert len(list(results.iter_items(db, run_id))) == SHARDS * SIZE
+    assert len(list(readers.iter_items(db, run_id))) == SHARDS * SIZE

@@ -19,7 +19,7 @@ from store_samples import (
 )
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import blocks, ranked_items, readers, results, runs, shards
+from transexplain.store import blocks, ranked_items, readers, results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.run_totals import ALL, mean_scores
 from transexplain.types.items import Attribution, ItemFailure
@@ -43,26 +43,26 @@ def test_all_comes_back_as_it_was(db: Database) -> None:
     run_id = saved(db, *reversed(made))
     outcomes = [one for part in made for one in part.outcomes]
     lost = [one for part in made for one in part.failures]
-    items = list(results.iter_items(db, run_id))
+    items = list(readers.iter_items(db, run_id))
     assert items == sorted([*outcomes, *lost], key=lambda one: one.index)
-    assert list(results.iter_items(db, run_id, only_failed=True)) == lost
+    assert list(readers.iter_items(db, run_id, only_failed=True)) == lost
     wanted = [one for part in made for one in part.attributions]
-    found = list(results.iter_attributions(db, run_id))
+    found = list(readers.iter_attributions(db, run_id))
     assert len(found) == len(wanted) == 20
     assert all(map(same, found, wanted))
     assert all(one.relevance.dtype == np.float32 for one in found)
-    assert list(results.iter_mentions(db, run_id)) == [m for part in made for m in part.mentions]
-    assert list(results.aggregates(db, run_id)) == [dict(part.aggregate) for part in made]
+    assert list(readers.iter_mentions(db, run_id)) == [m for part in made for m in part.mentions]
+    assert list(run_totals.aggregates(db, run_id)) == [dict(part.aggregate) for part in made]
 
 
 def test_images_keep_their_grid_and_prefix(db: Database) -> None:
     outcome = make_outcome(0, text=None, source="cats/1.png", meta={})
     made = only(outcome, make_image(outcome))
     run_id = saved(db, made)
-    [found] = results.iter_attributions(db, run_id)
+    [found] = readers.iter_attributions(db, run_id)
     assert same(found, made.attributions[0])
     assert found.relevance.shape == (2, 3)
-    assert list(results.iter_items(db, run_id)) == [outcome]
+    assert list(readers.iter_items(db, run_id)) == [outcome]
 
 
 def test_strings_that_databases_refuse_come_back(db: Database) -> None:
@@ -72,11 +72,11 @@ def test_strings_that_databases_refuse_come_back(db: Database) -> None:
     mention = make_mention(outcome, surface=odd, entity=odd)
     made = replace(only(outcome, attribution), mentions=(mention,), aggregate={odd: [odd]})
     run_id = saved(db, made)
-    assert list(results.iter_items(db, run_id)) == [outcome]
-    [found] = results.iter_attributions(db, run_id, item_ids=[odd])
+    assert list(readers.iter_items(db, run_id)) == [outcome]
+    [found] = readers.iter_attributions(db, run_id, item_ids=[odd])
     assert same(found, attribution)
-    assert list(results.iter_mentions(db, run_id)) == [mention]
-    assert list(results.aggregates(db, run_id)) == [{odd: [odd]}]
+    assert list(readers.iter_mentions(db, run_id)) == [mention]
+    assert list(run_totals.aggregates(db, run_id)) == [{odd: [odd]}]
 
 
 def test_numpy_numbers_are_stored_as_numbers(db: Database) -> None:
@@ -88,10 +88,10 @@ def test_numpy_numbers_are_stored_as_numbers(db: Database) -> None:
     )
     mention = make_mention(outcome, relevance=np.float32(0.5), start=np.int64(1))
     run_id = saved(db, replace(only(outcome, attribution), mentions=(mention,)))
-    [found] = results.iter_attributions(db, run_id)
+    [found] = readers.iter_attributions(db, run_id)
     assert (found.logit, found.rank, found.class_index) == (1.5, 0, 1)
-    assert list(results.iter_mentions(db, run_id)) == [mention]
-    assert list(results.iter_items(db, run_id)) == [outcome]
+    assert list(readers.iter_mentions(db, run_id)) == [mention]
+    assert list(readers.iter_items(db, run_id)) == [outcome]
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 512])
@@ -99,14 +99,14 @@ def test_pages_meet_without_gap_or_overlap(db, page: int, monkeypatch) -> None:
     monkeypatch.setattr(readers, "_PAGE", page)
     monkeypatch.setattr(blocks, "ITEMS", page)
     run_id = saved(db, *map(make_result, make_shards(7, 3)))
-    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
-    found = [(one.item_id, one.target) for one in results.iter_attributions(db, run_id)]
+    assert [one.item_id for one in readers.iter_items(db, run_id)] == [f"id-{n}" for n in range(7)]
+    found = [(one.item_id, one.target) for one in readers.iter_attributions(db, run_id)]
     targets = ("predicted", "contrast:positive-negative")
     assert found == [(f"id-{n}", target) for n in range(7) for target in targets]
     chosen = ["id-6", "id-0", "nobody", "id-3", "id-0"]
-    some = results.iter_attributions(db, run_id, item_ids=chosen, target="predicted")
+    some = readers.iter_attributions(db, run_id, item_ids=chosen, target="predicted")
     assert [one.item_id for one in some] == ["id-0", "id-3", "id-6"]
-    both = results.iter_attributions(db, run_id, item_ids=chosen)
+    both = readers.iter_attributions(db, run_id, item_ids=chosen)
     assert [(one.item_id, one.target) for one in both] == [
         (f"id-{n}", target) for n in (0, 3, 6) for target in targets
     ]
@@ -114,16 +114,16 @@ def test_pages_meet_without_gap_or_overlap(db, page: int, monkeypatch) -> None:
 
 def test_narrowing_to_nothing_gives_nothing(db: Database) -> None:
     run_id = saved(db, make_result(Shard(index=0, start=0, stop=3)))
-    assert list(results.iter_attributions(db, run_id, item_ids=[])) == []
-    assert list(results.iter_attributions(db, run_id, item_ids=["nobody"])) == []
-    assert list(results.iter_attributions(db, run_id, target="label")) == []
+    assert list(readers.iter_attributions(db, run_id, item_ids=[])) == []
+    assert list(readers.iter_attributions(db, run_id, item_ids=["nobody"])) == []
+    assert list(readers.iter_attributions(db, run_id, target="label")) == []
 
 
 def test_a_reader_that_stops_halfway_holds_nothing(db, monkeypatch) -> None:
     monkeypatch.setattr(readers, "_PAGE", 1)
     monkeypatch.setattr(blocks, "ITEMS", 1)
     run_id = saved(db, *map(make_result, make_shards(9, 3)))
-    reading = results.iter_items(db, run_id)
+    reading = readers.iter_items(db, run_id)
     next(reading)
     assert db.engine.pool.checkedout() == 0
 
@@ -134,9 +134,9 @@ def test_accuracy_counts_labelled_items_only(db: Database) -> None:
     outcomes = (replace(made.outcomes[0], label=None), *made.outcomes[1:])
     run_id = saved(db, replace(made, outcomes=outcomes))
     # rows 1 and 3 are predicted positive, as labelled; row 2 is not; row 0 has no label
-    assert results.accuracy(db, run_id) == (2, 3)
+    assert run_totals.accuracy(db, run_id) == (2, 3)
     unlabelled = saved(db, only(make_outcome(0, label=None)))
-    assert results.accuracy(db, unlabelled) is None
+    assert run_totals.accuracy(db, unlabelled) is None
 
 
 def test_the_most_wrong_are_found_by_their_logits(db: Database) -> None:
@@ -150,7 +150,7 @@ def test_the_most_wrong_are_found_by_their_logits(db: Database) -> None:
 def test_conservation_sums_the_ledgers(db: Database) -> None:
     shard = Shard(index=0, start=0, stop=3)
     run_id = saved(db, make_result(shard))
-    found = results.conservation(db, run_id)
+    found = run_totals.conservation(db, run_id)
     ledgers = [make_ledger(n) for n in (1, 2, 3)]
     assert found.n == 3
     assert found.max_relative_gap == max(one.relative_gap for one in ledgers)
@@ -164,12 +164,12 @@ def test_conservation_sums_the_ledgers(db: Database) -> None:
 
 def test_conservation_without_ledgers_and_without_magnitude(db: Database) -> None:
     outcome = make_outcome(0)
-    assert results.conservation(db, saved(db, only(outcome))) is None
+    assert run_totals.conservation(db, saved(db, only(outcome))) is None
     bare = replace(make_ledger(), magnitude=0.0, gap=-0.5, biases_by_kind={}, rules_by_kind={})
     run_id = saved(db, only(outcome, make_attribution(outcome, ledger=bare)))
-    found = results.conservation(db, run_id)
+    found = run_totals.conservation(db, run_id)
     assert (found.max_relative_gap, bare.relative_gap) == (0.5, 0.5)
-    assert [one.ledger for one in results.iter_attributions(db, run_id)] == [bare]
+    assert [one.ledger for one in readers.iter_attributions(db, run_id)] == [bare]
 
 
 @pytest.mark.parametrize(

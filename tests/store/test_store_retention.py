@@ -9,7 +9,7 @@ from sqlalchemy import event, func, insert, select, update
 from store_samples import start, work
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import results, runs, schedules, upkeep
+from transexplain.store import readers, runs, schedules, upkeep
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.schedules import Planned, Receiver
@@ -148,7 +148,7 @@ def test_a_run_that_was_reopened_meanwhile_stays(db: Database) -> None:
             update(run).where(run.c.id == old).values(state="running", finished=None)
         )
     assert not upkeep._delete(db, seen)
-    assert len(list(results.iter_items(db, old))) == 12
+    assert len(list(readers.iter_items(db, old))) == 12
 
 
 def test_an_interrupted_deletion_is_finished_by_the_next(db, monkeypatch) -> None:

@@ -40,12 +40,12 @@ from transexplain.store.blocks import Block
 from transexplain.store.columns import Columns, Ragged, taken
 from transexplain.store.database import Database
 from transexplain.store.readers import iter_pairs
+from transexplain.store.results import rows_of
 from transexplain.store.revisions import open_database
 from transexplain.store.run_totals import summaries_once
 from transexplain.store.runs import recorded_shards
 from transexplain.store.schema import shard_aggregate
 from transexplain.store.shard_digests import damaged
-from transexplain.store.shard_rows import rows_of
 from transexplain.store.sink_files import attributions_of, parquet_of
 from transexplain.types.items import Attribution
 from transexplain.types.plans import Shard, ShardResult
@@ -340,12 +340,12 @@ def varied(shard: Shard) -> ShardResult:
 def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
     """What every public reader gives of a run."""
     ids = ["id-9", "id-2", "id-3", "nobody", "id-1"]
-    attributions = list(results.iter_attributions(db, run_id))
+    attributions = list(readers.iter_attributions(db, run_id))
     found: dict[str, Any] = {
-        "items": list(results.iter_items(db, run_id)),
-        "failed": list(results.iter_items(db, run_id, only_failed=True)),
-        "some items": list(results.iter_items(db, run_id, item_ids=ids)),
-        "answers": list(results.iter_answers(db, run_id)),
+        "items": list(readers.iter_items(db, run_id)),
+        "failed": list(readers.iter_items(db, run_id, only_failed=True)),
+        "some items": list(readers.iter_items(db, run_id, item_ids=ids)),
+        "answers": list(readers.iter_answers(db, run_id)),
         "relevance": [one.relevance.tobytes() for one in attributions],
         "attributions": [
             [getattr(one, name) for name in Attribution.__dataclass_fields__ if name != "relevance"]
@@ -353,21 +353,23 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         ],
         "of one target": [
             (one.item_id, one.logit)
-            for one in results.iter_attributions(db, run_id, item_ids=ids, target="predicted")
+            for one in readers.iter_attributions(db, run_id, item_ids=ids, target="predicted")
         ],
-        "explained": list(results.iter_explained(db, run_id, target="predicted")),
-        "mentions": list(results.iter_mentions(db, run_id)),
-        "some mentions": list(results.iter_mentions(db, run_id, item_ids=ids)),
-        "scores": list(results.iter_scores(db, run_id)),
+        "explained": list(readers.iter_explained(db, run_id, target="predicted")),
+        "mentions": list(readers.iter_mentions(db, run_id)),
+        "some mentions": list(readers.iter_mentions(db, run_id, item_ids=ids)),
+        "scores": list(readers.iter_scores(db, run_id)),
         "pairs": [pair for page in iter_pairs(db, run_id, other) for pair in page],
-        "accuracy": results.accuracy(db, run_id),
+        "accuracy": run_totals.accuracy(db, run_id),
         "lengths": list(run_totals.by_positions(db, run_id)),
         "labels": sorted(run_totals.by_raw_label(db, run_id), key=str),
         "truncated": run_totals.truncated(db, run_id),
         "others": run_totals.other_predictions(db, run_id, other, same_data=False),
-        "conservation": results.conservation(db, run_id, 2e-7),
-        "relevance sums": results.relevance_sums(db, run_id),
-        "points": results.relevance_points(db, run_id, [range(2, 5), range(8, 9), range(50, 60)]),
+        "conservation": run_totals.conservation(db, run_id, 2e-7),
+        "relevance sums": run_totals.relevance_sums(db, run_id),
+        "points": run_totals.relevance_points(
+            db, run_id, [range(2, 5), range(8, 9), range(50, 60)]
+        ),
         "mean scores": run_totals.mean_scores(db, run_id, "lrp"),
         "items of": [run_totals.items_of(db, run_id, ["places", "x"], most) for most in (2, 99)],
         "strongest": [ranked_items.strongest(db, run_id, count) for count in (0, 1, 4, 99)],
@@ -378,7 +380,7 @@ def everything(db: Database, run_id: str, other: str) -> dict[str, Any]:
         "kinds": runs.failures(db, run_id),
         "explained rows": list(readers.explained_rows(db, run_id)),
         "some rows": list(readers.explained_rows(db, run_id, range(3, 6))),
-        "aggregates": list(results.aggregates(db, run_id)),
+        "aggregates": list(run_totals.aggregates(db, run_id)),
     }
     return found
 
@@ -397,31 +399,31 @@ def test_a_run_reads_alike_however_its_items_are_read(db, monkeypatch) -> None:
 
 def test_relevance_is_added_up_exactly(db: Database) -> None:
     run_id = saved(db, *[varied(shard) for shard in make_shards()])
-    known = [one for one in results.iter_attributions(db, run_id) if one.ledger is not None]
+    known = [one for one in readers.iter_attributions(db, run_id) if one.ledger is not None]
     wanted = RelevanceSums.of(
         [one.logit for one in known], [one.ledger.inputs + one.ledger.special for one in known]
     )
     assert wanted.count > 5 and wanted.correlation is not None
-    assert results.relevance_sums(db, run_id) == wanted
+    assert run_totals.relevance_sums(db, run_id) == wanted
 
 
 def test_a_run_without_results_has_no_totals(db: Database) -> None:
     run_id = runs.create(db, make_plan(), make_shards())
     assert ranked_items.sizes_at(db, run_id, 1) is None
     assert ranked_items.strongest(db, run_id, 5) == ranked_items.first(db, run_id, 5) == []
-    assert results.conservation(db, run_id) is None
+    assert run_totals.conservation(db, run_id) is None
     assert run_totals.mean_scores(db, run_id, "lrp") == {}
     assert run_totals.items_of(db, run_id, ["names"], 5) == []
     assert shard_digests.damaged(db, run_id) == []
     with pytest.raises(ConfigurationError, match="no run 'gone'"):
-        results.accuracy(db, "gone")
+        run_totals.accuracy(db, "gone")
 
 
 def test_contrasts_without_ledger_have_sizes(db: Database) -> None:
     outcome = make_outcome(0)
     run_id = saved(db, of_item(outcome, make_contrast(outcome)))
     assert ranked_items.sizes_at(db, run_id, 1) == (pytest.approx(0.25, rel=0.01), 0.25)
-    assert results.conservation(db, run_id) is None
+    assert run_totals.conservation(db, run_id) is None
 
 
 def test_summaries_are_fetched_once_where_that_is_asked_for(db: Database) -> None:
@@ -434,10 +436,10 @@ def test_summaries_are_fetched_once_where_that_is_asked_for(db: Database) -> Non
     event.listen(db.engine, "before_cursor_execute", noted)
     with summaries_once():
         for run_id in (first, second):
-            assert results.accuracy(db, run_id) == (2, 4)
+            assert run_totals.accuracy(db, run_id) == (2, 4)
             assert ranked_items.sizes_at(db, run_id, 8) is not None
     assert len(asked) == 2
-    assert results.accuracy(db, first) == (2, 4)
+    assert run_totals.accuracy(db, first) == (2, 4)
     assert len(asked) == 3
 
 
@@ -481,7 +483,7 @@ def test_a_changed_row_is_found_and_its_shard_is_done_again(db: Database, what: 
     results.save(db, claim, RESULTS[1])
     assert runs.finalise(db, run_id)
     assert damaged(db, run_id) == []
-    assert len(list(results.iter_attributions(db, run_id))) == 24
+    assert len(list(readers.iter_attributions(db, run_id))) == 24
     assert {each.index: each.digest for each in recorded_shards(db, run_id)} == before
 
 
@@ -490,21 +492,21 @@ def test_a_damaged_row_is_named_by_every_reader_or_spared(db: Database, what: st
     run_id = saved(db, *RESULTS)
     damage(db, what)
     named = rf"run {run_id}: a row of shard 1 \(rows 4 to 7 .*resume {run_id}`"
-    readers = (
-        lambda: list(results.iter_attributions(db, run_id)),
-        lambda: list(results.iter_attributions(db, run_id, item_ids=["id-1", "id-5"])),
+    ways = (
+        lambda: list(readers.iter_attributions(db, run_id)),
+        lambda: list(readers.iter_attributions(db, run_id, item_ids=["id-1", "id-5"])),
         lambda: ranked_items.strongest(db, run_id, 99),
     )
-    for read in readers[:1] if what == "length" else readers:
-        with pytest.raises(DamagedRowError, match=named if read is not readers[1] else run_id):
+    for read in ways[:1] if what == "length" else ways:
+        with pytest.raises(DamagedRowError, match=named if read is not ways[1] else run_id):
             read()
     with blocks.sparing():
-        kept = {each.item_id for each in results.iter_attributions(db, run_id)}
+        kept = {each.item_id for each in readers.iter_attributions(db, run_id)}
         assert kept == {f"id-{row}" for row in (0, 1, 2, 3, 8, 9, 10, 11)}
         assert set(ranked_items.strongest(db, run_id, 99)) == kept
     # what needs nothing of these rows does not mind
-    assert len(list(results.iter_items(db, run_id))) == 12
-    assert results.accuracy(db, run_id) == (6, 12)
+    assert len(list(readers.iter_items(db, run_id))) == 12
+    assert run_totals.accuracy(db, run_id) == (6, 12)
 
 
 def test_a_damaged_summary_is_named_or_spared(db: Database) -> None:
@@ -513,9 +515,9 @@ def test_a_damaged_summary_is_named_or_spared(db: Database) -> None:
         where = shard_aggregate.c.shard == 1
         connection.execute(update(shard_aggregate).where(where).values(summary=b"no summary"))
     with pytest.raises(DamagedRowError, match="shard 1"):
-        results.accuracy(db, run_id)
+        run_totals.accuracy(db, run_id)
     with blocks.sparing():
-        assert results.accuracy(db, run_id) == (4, 8)
+        assert run_totals.accuracy(db, run_id) == (4, 8)
     assert [each.index for each in damaged(db, run_id)] == [1]
 
 
@@ -540,7 +542,7 @@ def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
             connection.execute(text(f"PRAGMA max_page_count = {pages + 100}"))
         with pytest.raises(DatabaseError, match="full"):
             results.save(db, second, long_result(second.shard))
-        found = [one.item_id for one in results.iter_items(db, run_id)]
+        found = [one.item_id for one in readers.iter_items(db, run_id)]
         assert found == [f"id-{row}" for row in range(4)]
         assert damaged(db, run_id) == []
         one, other, _ = recorded_shards(db, run_id)
@@ -548,4 +550,4 @@ def test_a_full_disk_loses_nothing_that_was_committed(tmp_path: Path) -> None:
         with db.engine.connect() as connection:
             connection.execute(text("PRAGMA max_page_count = 1000000"))
         results.save(db, second, long_result(second.shard))
-        assert len(list(results.iter_items(db, run_id))) == 8
+        assert len(list(readers.iter_items(db, run_id))) == 8

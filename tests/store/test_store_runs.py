@@ -18,7 +18,7 @@ from store_samples import (
 )
 
 from transexplain.errors import ConfigurationError
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, results, run_totals, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.schema import run
 from transexplain.types.scores import MethodSpec
@@ -104,12 +104,12 @@ def test_unknown_runs_are_errors_that_list_the_recent_ones(db: Database, wrong: 
         shards.redrive,
         shards.retry_failed,
         shards.list_shards,
-        results.iter_items,
-        results.iter_attributions,
-        results.iter_mentions,
-        results.aggregates,
-        results.accuracy,
-        results.conservation,
+        readers.iter_items,
+        readers.iter_attributions,
+        readers.iter_mentions,
+        run_totals.aggregates,
+        run_totals.accuracy,
+        run_totals.conservation,
     ],
 )
 def test_every_verb_refuses_an_unknown_run(db: Database, call: object) -> None:

@@ -20,7 +20,16 @@ from store_samples import make_plan, make_result, make_shards, same
 from transexplain.errors import DamagedRowError, FencedError, ObjectStoreError
 from transexplain.files import remote_files
 from transexplain.reports.sections.item_fates import unreadable
-from transexplain.store import blocks, results, run_totals, runs, shards, sink_files, upkeep
+from transexplain.store import (
+    blocks,
+    readers,
+    results,
+    run_totals,
+    runs,
+    shards,
+    sink_files,
+    upkeep,
+)
 from transexplain.store.columns import DatabaseTime
 from transexplain.store.database import Database
 from transexplain.store.runs import recorded_shards
@@ -72,22 +81,22 @@ def committed(db: Database, run_id: str) -> list[str]:
 def test_files_alone_give_what_the_store_gives(db: Database, place: str) -> None:
     plain, both, alone = saved(db, None), saved(db, place, "both"), saved(db, place)
     for one in (both, alone):
-        assert list(results.iter_items(db, one)) == list(results.iter_items(db, plain))
+        assert list(readers.iter_items(db, one)) == list(readers.iter_items(db, plain))
         pairs = zip(
-            results.iter_attributions(db, one), results.iter_attributions(db, plain), strict=True
+            readers.iter_attributions(db, one), readers.iter_attributions(db, plain), strict=True
         )
         assert all(same(a, b) for a, b in pairs)
-        assert list(results.iter_mentions(db, one)) == list(results.iter_mentions(db, plain))
-        assert list(results.iter_answers(db, one)) == list(results.iter_answers(db, plain))
+        assert list(readers.iter_mentions(db, one)) == list(readers.iter_mentions(db, plain))
+        assert list(readers.iter_answers(db, one)) == list(readers.iter_answers(db, plain))
         few = ["id-9", "id-2", "nobody"]
-        assert [found.item_id for found in results.iter_items(db, one, item_ids=few)] == [
+        assert [found.item_id for found in readers.iter_items(db, one, item_ids=few)] == [
             "id-2",
             "id-9",
         ]
         assert run_totals.items_of(db, one, ["names"], 99) == run_totals.items_of(
             db, plain, ["names"], 99
         )
-        assert results.conservation(db, one, 0.1) == results.conservation(db, plain, 0.1)
+        assert run_totals.conservation(db, one, 0.1) == run_totals.conservation(db, plain, 0.1)
         assert damaged(db, one) == []
     with db.read() as connection:
         counts = select(attribution.c.run_id, func.count()).group_by(attribution.c.run_id)
@@ -112,7 +121,7 @@ def test_files_and_manifest_are_plain(db: Database, tmp_path: Path) -> None:
         one.name: str(one.type) for one in table.schema
     }
     row = table.to_pylist()[0]
-    [first, *_] = results.iter_attributions(db, run_id, item_ids=["id-5"])
+    [first, *_] = readers.iter_attributions(db, run_id, item_ids=["id-5"])
     assert (row["item_id"], row["idx"], row["target"], row["logit"]) == (
         "id-5",
         5,
@@ -185,7 +194,7 @@ def test_who_dies_between_upload_and_commit_leaves_garbage_alone(db: Database, p
     assert runs.finalise(db, run_id)
     assert names(db, run_id) == ["_manifest", *committed(db, run_id)]
     assert committed(db, run_id)[1] == "shard-000001-token-4.parquet"
-    assert len(list(results.iter_attributions(db, run_id))) == 18
+    assert len(list(readers.iter_attributions(db, run_id))) == 18
 
 
 @pytest.mark.parametrize("keep", ["both", "sink"])
@@ -209,23 +218,23 @@ def test_a_damaged_file_is_named_and_mended(db: Database, place: str, how: str, 
             rf"a row of shard 1 \(rows 5 to 7 of the data\) cannot be read: its file .*{file.name}"
         )
         with pytest.raises(DamagedRowError, match=f"{named}.*resume {run_id}"):
-            list(results.iter_attributions(db, run_id))
+            list(readers.iter_attributions(db, run_id))
         with blocks.sparing():
-            assert len(list(results.iter_attributions(db, run_id))) == 12
+            assert len(list(readers.iter_attributions(db, run_id))) == 12
         assert [one.index for one in damaged(db, run_id)] == [1]
         assert shards.redrive(db, run_id) == 1
         assert "_manifest" not in names(db, run_id), "the run goes on"
         save(db, run_id, 1)
         assert runs.finalise(db, run_id)
     else:
-        assert len(list(results.iter_attributions(db, run_id))) == 18
+        assert len(list(readers.iter_attributions(db, run_id))) == 18
         assert damaged(db, run_id) == []
         assert shards.redrive(db, run_id) == 0, "the file is written again, the run stays over"
         assert runs.get(db, run_id).state == "done"
     assert sink_files.faults(db, run_id) == {}
     assert names(db, run_id) == ["_manifest", *committed(db, run_id)]
     assert {one.index: one.digest for one in recorded_shards(db, run_id)} == before
-    assert len(list(results.iter_attributions(db, run_id))) == 18
+    assert len(list(readers.iter_attributions(db, run_id))) == 18
 
 
 @contextmanager
@@ -286,7 +295,7 @@ def test_files_that_are_said_to_be_lost_are_written_again(db, tmp_path, keep: Ke
         assert runs.finalise(db, run_id)
     assert runs.get(db, run_id).state == "done"
     assert sink_files.faults(db, run_id) == {} and damaged(db, run_id) == []
-    assert len(list(results.iter_attributions(db, run_id))) == 18
+    assert len(list(readers.iter_attributions(db, run_id))) == 18
 
 
 def test_a_manifest_at_the_place_says_that_files_are_lost(db: Database, tmp_path: Path) -> None:
@@ -354,7 +363,7 @@ def test_expired_credentials_lose_nothing(db: Database, s3: FaultyS3) -> None:
         results.save(db, claim, RESULTS[1])
     assert [one.state for one in recorded_shards(db, run_id)] == ["done", "running", "queued"]
     with pytest.raises(ObjectStoreError, match="have expired"):
-        list(results.iter_attributions(db, run_id))
+        list(readers.iter_attributions(db, run_id))
     with pytest.raises(ObjectStoreError, match="have expired"):
         shards.redrive(db, run_id)
     old(db, run_id)
@@ -367,7 +376,7 @@ def test_expired_credentials_lose_nothing(db: Database, s3: FaultyS3) -> None:
     pruned = upkeep.prune(db, upkeep.Age(86_400.0))
     assert (pruned.runs, len(pruned.kept)) == ([], 1) and "have expired" in pruned.kept[0]
     s3.refusal = ""
-    assert len(list(results.iter_attributions(db, run_id))) == 18
+    assert len(list(readers.iter_attributions(db, run_id))) == 18
     assert [one.id for one in upkeep.prune(db, upkeep.Age(86_400.0)).runs] == [run_id]
 
 
@@ -385,7 +394,7 @@ def test_faults_of_the_store_lose_and_double_nothing(db: Database, s3: FaultyS3)
         except ObjectStoreError as error:
             shards.fail(db, claim, str(error))
     assert runs.progress(db, run_id).states["done"] == 60
-    found = [one.item_id for one in results.iter_items(db, run_id)]
+    found = [one.item_id for one in readers.iter_items(db, run_id)]
     assert found == [f"id-{row}" for row in range(240)]
     s3.rate = 0.0
     runs.finalise(db, run_id)

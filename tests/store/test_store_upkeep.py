@@ -13,7 +13,7 @@ from sqlalchemy import text
 from store_samples import claimable, claimed, make_result, make_shards, same, start, work
 
 from transexplain.errors import ConfigurationError, DatabaseError
-from transexplain.store import results, revisions, runs, shards, upkeep
+from transexplain.store import readers, results, revisions, runs, shards, upkeep
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
@@ -30,14 +30,14 @@ def half_done(db: Database) -> str:
 def finish_restored(db: Database, run_id: str) -> None:
     """What `resume` does once the worker in hand is known to be gone, down to the last item."""
     assert runs.get(db, run_id).shards["running"] == 1
-    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
+    assert [one.item_id for one in readers.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
     assert claimable(db, run_id) == [2]
     assert shards.expire(db, run_id, "w1") == 1
     assert sorted(claimable(db, run_id)) == [1, 2]
     work(db, run_id)
     assert runs.get(db, run_id).state == "done"
     wanted = [one for shard in make_shards() for one in make_result(shard).attributions]
-    assert all(map(same, results.iter_attributions(db, run_id), wanted))
+    assert all(map(same, readers.iter_attributions(db, run_id), wanted))
 
 
 def test_vacuum_keeps_the_rows_and_gives_back_the_room(db: Database) -> None:
@@ -49,7 +49,7 @@ def test_vacuum_keeps_the_rows_and_gives_back_the_room(db: Database) -> None:
             connection.execute(change, {"source": source})
     upkeep.vacuum(db)
     assert upkeep.size(db) < full - 1_000_000
-    assert [one.item_id for one in results.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
+    assert [one.item_id for one in readers.iter_items(db, run_id)] == [f"id-{n}" for n in range(4)]
     revisions.check(db)
 
 
@@ -85,7 +85,7 @@ def test_a_copy_of_sqlite_made_while_workers_write_is_restored(tmp_path: Path) -
     copy.rename(file)
     with open_database(f"sqlite:///{file}") as db:
         for one in runs.list_runs(db):  # whole transactions only
-            assert len(list(results.iter_items(db, one.id))) in (0, 4)
+            assert len(list(readers.iter_items(db, one.id))) in (0, 4)
         finish_restored(db, run_id)
         with db.read() as connection:
             assert connection.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"

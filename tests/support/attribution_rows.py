@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemOutcome
 
@@ -19,7 +19,7 @@ def rows_of_run(url: str, run_id: str = "latest") -> list[dict[str, Any]]:
         run = runs.get(db, run_id)
         outcomes = {
             one.item_id: one
-            for one in results.iter_items(db, run.id)
+            for one in readers.iter_items(db, run.id)
             if isinstance(one, ItemOutcome)
         }
         return [
@@ -38,7 +38,7 @@ def rows_of_run(url: str, run_id: str = "latest") -> list[dict[str, Any]]:
                 "logit": one.logit,
                 **outcomes[one.item_id].meta,
             }
-            for one in results.iter_attributions(db, run.id)
+            for one in readers.iter_attributions(db, run.id)
         ]
 
 

@@ -10,9 +10,9 @@ from transexplain.store import blocks
 from transexplain.store.blocks import Block
 from transexplain.store.columns import StoredRows
 from transexplain.store.database import Database
+from transexplain.store.results import rows_of
 from transexplain.store.revisions import open_database
 from transexplain.store.schema import OF_ITEMS
-from transexplain.store.shard_rows import rows_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
 from transexplain.types.plans import Shard, ShardResult
 

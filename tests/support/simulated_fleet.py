@@ -29,7 +29,9 @@ from transexplain.explaining import Stopped
 from transexplain.settings import Settings
 from transexplain.store import (
     queueing,
+    readers,
     results,
+    run_totals,
     runs,
     schedules,
     shard_blocks,
@@ -512,8 +514,8 @@ class Fleet:
                 raise Violation(f"run {run_id} goes on for ever: {found}")
             if len(found) != self.story.shards and state != "cancelled":
                 raise Violation(f"run {run_id} is {state} with {len(found)} shards")
-            notes = {one["shard"]: one["note"] for one in results.aggregates(self.db, run_id)}
-            rows = Counter(one.item_id for one in results.iter_items(self.db, run_id))
+            notes = {one["shard"]: one["note"] for one in run_totals.aggregates(self.db, run_id)}
+            rows = Counter(one.item_id for one in readers.iter_items(self.db, run_id))
             for one in found:
                 self._judge_shard(run_id, one, notes.get(one.shard.index), rows)
         self._judge_schedule()

@@ -24,7 +24,7 @@ from transexplain.auditing import explained_shard
 from transexplain.errors import DatabaseError, InfrastructureError
 from transexplain.explaining import Stopped
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim
 from transexplain.types.observer import Observer
@@ -58,7 +58,7 @@ def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: PreparedAudi
         ends.append(bench.work(run_id))
     assert ends == ["done"] * 5 + ["nothing"]
     assert runs.get(bench.db, run_id).state == "done"
-    found = list(results.iter_attributions(bench.db, run_id))
+    found = list(readers.iter_attributions(bench.db, run_id))
     assert len(found) == 39 * 2
     assert max(a.ledger.relative_gap for a in found) < 5e-6
 
@@ -214,7 +214,7 @@ def test_the_numbers_are_those_of_one_shard_after_another(
     assert [index for index, _ in pool.ends] == [2, 0, 1, 3, 4]
     assert pool.most > 1, "they did overlap"
     assert runs.get(bench.db, overlapped).state == "done"
-    one, other = (list(results.iter_attributions(bench.db, run)) for run in (plain, overlapped))
+    one, other = (list(readers.iter_attributions(bench.db, run)) for run in (plain, overlapped))
     assert len(one) == len(other) == 39 * 2
     for left, right in zip(one, other, strict=True):
         assert (left.item_id, left.target, left.logit) == (right.item_id, right.target, right.logit)
@@ -356,7 +356,7 @@ def test_a_late_commit_is_fenced(
     monkeypatch.setattr(results, "save", late)
     pool.work(run_id, [0])
     assert pool.ends == [(0, "fenced")]
-    assert not list(results.iter_attributions(bench.db, run_id))
+    assert not list(readers.iter_attributions(bench.db, run_id))
 
 
 def claimed(attempt: int = 1) -> Claim:

@@ -17,7 +17,7 @@ from chaos_groups import command, environment, wait_for
 from command_line_here import run_here
 from tiny_audit import make_audit
 
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, runs, shards
 from transexplain.store.revisions import open_database
 from transexplain.types.items import ItemFailure
 
@@ -60,9 +60,9 @@ def stored(url: str) -> tuple[dict[str, ItemFailure], Relevance]:
     with open_database(url) as db:
         run = runs.get(db, "latest")
         assert run.state == "done"
-        assert len(list(results.iter_items(db, run.id))) == runs.progress(db, run.id).items_total
-        failures = {one.item_id: one for one in results.iter_items(db, run.id, only_failed=True)}
-        found = list(results.iter_attributions(db, run.id))
+        assert len(list(readers.iter_items(db, run.id))) == runs.progress(db, run.id).items_total
+        failures = {one.item_id: one for one in readers.iter_items(db, run.id, only_failed=True)}
+        found = list(readers.iter_attributions(db, run.id))
     by_key = {(one.item_id, one.target, one.rank): one.relevance for one in found}
     assert len(by_key) == len(found), "no result twice"
     return failures, by_key
@@ -141,8 +141,8 @@ def test_kills_from_outside_blame_no_item(tmp_path: Path) -> None:
     assert run_audit(tmp_path, url, "resume").returncode == 0
     with open_database(url) as db:
         run = runs.get(db, "latest")
-        assert (run.state, list(results.iter_items(db, run.id, only_failed=True))) == ("done", [])
-        assert len(list(results.iter_items(db, run.id))) == 8
+        assert (run.state, list(readers.iter_items(db, run.id, only_failed=True))) == ("done", [])
+        assert len(list(readers.iter_items(db, run.id))) == 8
 
 
 def below(pid: int) -> Iterator[int]:
@@ -228,16 +228,16 @@ def test_a_signal_to_all_processes_gives_the_shard_back(
 def test_readers_that_are_killed_from_outside_cost_a_retry_and_no_item(tmp_path: Path) -> None:
     with run_at_work(tmp_path, "--host-processes", "1") as process:
         parents = [pid for pid in below(process.pid) if list(below(pid))]
-        readers = [pid for parent in parents for pid in below(parent)]
-        assert readers, "they come from a process that was begun for it"
-        for pid in readers:
+        pids = [pid for parent in parents for pid in below(parent)]
+        assert pids, "they come from a process that was begun for it"
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
         log = tmp_path / "run.log"
         assert process.wait(PATIENCE) == 0, log.read_text(encoding="utf-8")
     with open_database(url_of(tmp_path)) as db:
         run = runs.get(db, "latest")
         assert (run.state, run.shards["done"]) == ("done", 5)
-        assert list(results.iter_items(db, run.id, only_failed=True)) == []
+        assert list(readers.iter_items(db, run.id, only_failed=True)) == []
 
 
 @contextmanager

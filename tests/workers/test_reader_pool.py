@@ -29,7 +29,7 @@ from transexplain.explaining.reading import (
 )
 from transexplain.models.loaded_model import Encoded
 from transexplain.settings import Settings, processes_of
-from transexplain.store import results, runs, shards
+from transexplain.store import readers, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.runs import Claim, recorded_shards
 from transexplain.types.items import Item, ItemFailure
@@ -230,8 +230,8 @@ def test_a_text_that_ends_its_reader_is_found_and_goes_on_trial(
         assert bench.work(run_id) == "done", "a fresh process reads it"
     finally:
         bench.close()
-    assert not list(results.iter_items(db, run_id, only_failed=True))
-    assert len({one.item_id for one in results.iter_attributions(db, run_id)}) == 8
+    assert not list(readers.iter_items(db, run_id, only_failed=True))
+    assert len({one.item_id for one in readers.iter_attributions(db, run_id)}) == 8
 
 
 def test_an_item_in_quarantine_is_not_even_opened(pictures: PreparedAudit, tmp_path: Path) -> None:

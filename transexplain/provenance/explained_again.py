@@ -22,7 +22,7 @@ from transexplain.provenance.verification import (
     judged,
     note,
 )
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, Item, ItemFailure, ItemOutcome
 from transexplain.types.pairs import joined
@@ -369,9 +369,9 @@ def _compared(
     faults: list[str] = []
     largest = Largest()
     try:
-        outcomes = {item.item_id: item for item in results.iter_items(db, run_id, item_ids=ids)}
+        outcomes = {item.item_id: item for item in readers.iter_items(db, run_id, item_ids=ids)}
         stored: dict[str, list[Attribution]] = {item_id: [] for item_id in ids}
-        for attribution in results.iter_attributions(db, run_id, item_ids=ids):
+        for attribution in readers.iter_attributions(db, run_id, item_ids=ids):
             stored[attribution.item_id].append(attribution)
         for item_id, repeat in zip(ids, again, strict=True):
             outcome = outcomes[item_id]

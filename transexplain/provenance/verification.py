@@ -15,7 +15,7 @@ from transexplain.data.manifest_rows import changed_files
 from transexplain.errors import ConfigurationError, DamagedRowError
 from transexplain.files.remote_files import is_url
 from transexplain.methods.explainer_files import is_learned
-from transexplain.store import results
+from transexplain.store import readers, run_totals
 from transexplain.store.database import Database
 from transexplain.types.items import Attribution, ItemOutcome, PatchGrid
 from transexplain.types.plans import DatasetRef, ModelRef
@@ -170,7 +170,7 @@ def _relevance(db: Database, run_id: str) -> VerifiedLine:
     faults: list[str] = []
     read, closed, last = 0, 0, ""
     try:
-        for attribution in results.iter_attributions(db, run_id):
+        for attribution in readers.iter_attributions(db, run_id):
             read, last = read + 1, attribution.item_id
             closed += attribution.ledger is not None
             faults += [
@@ -222,7 +222,7 @@ def _summed(attribution: Attribution) -> tuple[float, float]:
 def _aggregate(db: Database, run_id: str, index: int, ids: list[str]) -> Iterator[str]:
     """Yield where a shard's aggregate differs from what its rows give."""
     try:
-        saved = ShardAggregate.from_json(results.aggregate(db, run_id, index))
+        saved = ShardAggregate.from_json(run_totals.aggregate(db, run_id, index))
         rebuilt, room = _rebuilt(db, run_id, ids)
     except (
         DamagedRowError,
@@ -252,13 +252,13 @@ def _rebuilt(db: Database, run_id: str, ids: list[str]) -> tuple[ShardAggregate,
     """The words, pictures and predictions of these items, and what storing may have changed."""
     by_item: dict[str, list[Attribution]] = defaultdict(list)
     room: dict[tuple[str, str], float] = defaultdict(float)
-    for attribution in results.iter_attributions(db, run_id, item_ids=ids):
+    for attribution in readers.iter_attributions(db, run_id, item_ids=ids):
         by_item[attribution.item_id].append(attribution)
         sizes = np.abs(np.asarray(attribution.relevance, dtype=np.float64)).ravel()
         if not isinstance(attribution.features, PatchGrid):
             sizes = sizes[[token.word is not None for token in attribution.features]]
         room[attribution.target, attribution.class_name] += _FLOAT32 * float(sizes.sum())
-    items = results.iter_items(db, run_id, item_ids=ids)
+    items = readers.iter_items(db, run_id, item_ids=ids)
     outcomes = [item for item in items if isinstance(item, ItemOutcome)]
     aggregate = ShardAggregate()
     aggregate.add_all(outcomes, [each for outcome in outcomes for each in by_item[outcome.item_id]])
@@ -298,7 +298,7 @@ def _entities(saved: ShardAggregate) -> Mentioned:
 
 def _mentions(db: Database, run_id: str, ids: list[str]) -> Mentioned:
     mentions: dict[tuple[str, str, str, str], tuple[int, float]] = {}
-    for mention in results.iter_mentions(db, run_id, item_ids=ids):
+    for mention in readers.iter_mentions(db, run_id, item_ids=ids):
         key = (mention.group, mention.entity, mention.target, mention.class_name)
         n, summed = mentions.get(key, (0, 0.0))
         mentions[key] = (n + 1, summed + mention.relevance)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, merged_aggregates
 from transexplain.reports.redaction import RedactionRules, Rule
 from transexplain.reports.tables import Table
-from transexplain.store import results
+from transexplain.store import run_totals
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.version import __version__
@@ -61,7 +61,7 @@ _OF_MODEL = ("dtype", "device", "modality", "classes", "head")
 def merged(db: Database, run_id: str) -> ShardAggregate:
     """The aggregates of every saved shard together."""
     with uncollected():
-        return merged_aggregates(results.aggregates(db, run_id))
+        return merged_aggregates(run_totals.aggregates(db, run_id))
 
 
 @contextmanager

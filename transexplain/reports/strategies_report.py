@@ -32,7 +32,7 @@ from transexplain.reports.sections.gallery_items import (
     outcomes_of,
     show,
 )
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.database import Database
 
 SCHEMA_VERSION = 1
@@ -237,7 +237,7 @@ def _exemplars(db: Database, strategies: Strategies) -> Mapping[str, Mapping[str
             attribution.item_id: gallery_item(
                 outcomes[attribution.item_id], "strong", [attribution]
             )
-            for attribution in results.iter_attributions(
+            for attribution in readers.iter_attributions(
                 db, strategies.run_id, item_ids=sorted(ids), target=strategies.target
             )
             if attribution.class_name == class_name and attribution.item_id in outcomes

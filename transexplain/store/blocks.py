@@ -388,7 +388,7 @@ def pages(
     columns: Iterable[Column[Any]],
     items: int | None = None,
 ) -> Iterator[Sequence[Row[Any]]]:
-    """Columns of `item`, `idx` among them, as `array_columns.selected`; see `read`."""
+    """Columns of `item`, `idx` among them, as `columns.selected`; see `read`."""
     items = items or ITEMS
     query = (
         select(*selected(columns, db.engine.dialect))

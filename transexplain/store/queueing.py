@@ -1,4 +1,8 @@
-"""The queue of runs: their places, pausing, and who waits for workers."""
+"""The queue of runs: their places, pausing, who waits for workers, and shards that need a message.
+
+A message may be lost and may be sent twice; neither changes a result. A shard's `hinted` remembers
+when the last one was sent, so that a top-up begins with those that have waited longest.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""Claims shards: leases by the database's clock, fenced by a token that every claim raises."""
+"""Claims shards: leases by the database's clock, fenced by a token that every claim raises.
+
+Leases are renewed, given back or expire; an attempt that failed or died leaves what it has taught.
+"""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress

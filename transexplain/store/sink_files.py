@@ -91,7 +91,7 @@ def sink_of(connection: Connection, run_id: str) -> Sink | None:
 
 
 def upload(url: str, shard: int, token: int, rows: Mapping[str, Columns]) -> dict[str, Any]:
-    """Write the `shard_rows` of a shard as one file; returns its row, without the run.
+    """Write the `results.rows_of` a shard as one file; returns its row, without the run.
 
     Raises ObjectStoreError, or RemoteFileError where less arrived than was sent.
     """
@@ -403,7 +403,7 @@ SCHEMA = pa.schema(
 
 
 def parquet_of(rows: Mapping[str, Columns]) -> bytes:
-    """A Parquet file of a shard's `shard_rows`; the same rows give the same bytes."""
+    """A Parquet file of a shard's `results.rows_of`; the same rows give the same bytes."""
     import pyarrow.parquet as pq  # takes 14 MB, as in `sink_files`
 
     sink = pa.BufferOutputStream()

@@ -29,7 +29,7 @@ from transexplain.provenance.verification import VerifyRequest
 from transexplain.provenance.verify import verify
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import redacted, summarise
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.types.graphs import drawn_of, edges_of
 from transexplain.types.items import Annotation, Item, ItemFailure
 from transexplain.types.plans import DatasetRef, DatasetSpec, Shard
@@ -237,7 +237,7 @@ def test_an_audit_from_files_to_the_report(tmp_path: Path) -> None:
     keys = make_graph_audit(tmp_path, shard_size=5)
     model = te.load_model(keys["model"])
     with audited_in(tmp_path, **keys) as (db, run):
-        stored = {one.item_id: one for one in results.iter_attributions(db, run)}
+        stored = {one.item_id: one for one in readers.iter_attributions(db, run)}
         assert len(stored) == 12
         for number in (0, 7):
             graph = molecule(number)
@@ -246,7 +246,7 @@ def test_an_audit_from_files_to_the_report(tmp_path: Path) -> None:
             assert [token.text for token in one.features] == ["[graph]", *graph["node_names"]]
             assert one.relevance == pytest.approx(alone.relevance, abs=1e-3)
             assert one.logit == pytest.approx(alone.logit, abs=1e-6)
-        for mention in results.iter_mentions(db, run):
+        for mention in readers.iter_mentions(db, run):
             one, graph = stored[mention.item_id], molecule(int(mention.item_id[4:]))
             [nodes] = [n for group, n in graph["node_groups"] if group == mention.group]
             own = np.asarray(one.relevance, dtype=np.float64)[1:]
@@ -284,7 +284,7 @@ def test_hashed_names_of_nodes_are_not_stored(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", "k" * 40)
     keys = make_graph_audit(tmp_path, store_text="hashed")
     with audited_in(tmp_path, **keys) as (db, run):
-        texts = {token.text for one in results.iter_attributions(db, run) for token in one.features}
+        texts = {token.text for one in readers.iter_attributions(db, run) for token in one.features}
         assert not {"C", "Cl", "c", "N"} & texts
         assert 'class="graph"' not in render_html(summarise(db, run))
 
@@ -344,7 +344,7 @@ def test_a_bad_graph_costs_no_other(tmp_path: Path) -> None:
     write_graphs(tmp_path / "graphs", graphs)
     (tmp_path / "graphs" / "000005.npz").write_bytes(b"damaged")
     with audited_in(tmp_path, **make_graph_audit(tmp_path)) as (db, run):
-        items = list(results.iter_items(db, run))
+        items = list(readers.iter_items(db, run))
     failed = {one.item_id: one.message for one in items if isinstance(one, ItemFailure)}
     assert sorted(failed) == ["000005.npz", "mol-2", "mol-3", "mol-4"]
     assert "model takes 5" in failed["mol-2"]

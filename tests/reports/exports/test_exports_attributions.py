@@ -13,7 +13,7 @@ from report_samples import biased_run, explained_text, image_attribution, stored
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports import attribution_export
 from transexplain.reports.exports.export_run import export
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.database import Database
 from transexplain.types.items import ItemOutcome
 from transexplain.types.plans import Matching, ModelRef
@@ -36,8 +36,8 @@ def test_every_attribution_is_there_with_the_numbers_of_the_store(
 ) -> None:
     run_id = biased_run(db)
     rows = exported(db, run_id, tmp_path / f"run.{form}")
-    stored = list(results.iter_attributions(db, run_id))
-    items = {i.item_id: i for i in results.iter_items(db, run_id) if isinstance(i, ItemOutcome)}
+    stored = list(readers.iter_attributions(db, run_id))
+    items = {i.item_id: i for i in readers.iter_items(db, run_id) if isinstance(i, ItemOutcome)}
     assert len(rows) == len(stored) == 36
     for row, one in zip(rows, stored, strict=True):
         item = items[one.item_id]

@@ -22,7 +22,7 @@ from transexplain.extras.filings import annex_iv
 from transexplain.reports.exports import EXPORTS, FILES, TRACKERS
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.summary import summarise
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
 from transexplain.types.plans import ImpactPlan, Matching
@@ -101,7 +101,7 @@ def test_rows_keep_their_numbers_and_nothing_else(db: Database, tmp_path: Path, 
         if form == "parquet"
         else [json.loads(line) for line in path.read_text().splitlines()]
     )
-    attributions = list(results.iter_attributions(db, run_id))
+    attributions = list(readers.iter_attributions(db, run_id))
     assert len(rows) == len(attributions) == 36
     for row, one in zip(rows, attributions, strict=True):
         assert row["attributions"] == one.relevance.tolist()

@@ -24,7 +24,7 @@ from transexplain.analysis.strategies.shortcuts import (
 )
 from transexplain.errors import ConfigurationError
 from transexplain.randomness import keyed_number
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.database import Database
 from transexplain.store.shard_digests import refuse_damaged
 from transexplain.types.items import Attribution, PatchGrid
@@ -335,7 +335,7 @@ def discover(
         )
     chosen = _target(run, target)
     draw = ClassSample(sample, seed)
-    draw.add_all(results.iter_explained(db, run.id, target=chosen))
+    draw.add_all(readers.iter_explained(db, run.id, target=chosen))
     names = _names(run, draw, chosen, class_name)
     read = [_read(db, run.id, chosen, name, draw) for name in names]
     classes = [
@@ -385,7 +385,7 @@ def _names(run: AuditRun, draw: ClassSample, target: str, class_name: str | None
 def _read(
     db: Database, run_id: str, target: str, class_name: str, draw: ClassSample
 ) -> ClassClusters:
-    attributions = results.iter_attributions(
+    attributions = readers.iter_attributions(
         db, run_id, item_ids=draw.of(class_name), target=target
     )
     sample = gather(row for row in attributions if row.class_name == class_name)

@@ -22,7 +22,7 @@ from transexplain.reports.phrasing import percent
 from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
 from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.reports.tables import Column, Table, record_columns
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.types.plans import ImpactPlan
 
 By = Literal["sex", "ethnicity", "sex and ethnicity"]
@@ -253,7 +253,7 @@ def _collect(source: SectionSource) -> ImpactByCategory | None:
     plan, state = run.plan.impact, runs.progress(source.db, run.id)
     if plan is None or not state.items_done:
         return None
-    items = results.iter_answers(source.db, run.id)
+    items = readers.iter_answers(source.db, run.id)
     classes, answers = run.plan.model.classes, favourable_answers(run.plan)
     tables = impact_answers(plan, answers, classes, items)
     return ImpactByCategory(

@@ -31,7 +31,7 @@ from transexplain.reports.evaluation.score_statistics import (
 from transexplain.reports.phrasing import named, probability, signed, span, things, value
 from transexplain.reports.report_section import Statement, StatementKind, of_run
 from transexplain.reports.sections.item_fates import unreadable, unreadable_statements
-from transexplain.store import blocks, results, runs
+from transexplain.store import blocks, readers, runs
 from transexplain.store.database import Database
 from transexplain.types.relevance_sums import RelevanceSums
 from transexplain.types.scores import (
@@ -193,7 +193,7 @@ def tabulate(db: Database, run_id: str) -> EvaluationSummary:
             "evaluate the model, or let its audit evaluate a sample"
         )
     with blocks.sparing():
-        tables, gathered = tables_of(results.iter_scores(db, run.id), plan)
+        tables, gathered = tables_of(readers.iter_scores(db, run.id), plan)
     manifest, damaged = manifest_of(db, run.id), unreadable(db, run.id)
     evaluated = of_run(
         EvaluatedRun,

@@ -27,7 +27,7 @@ from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.sections.measured_faithfulness import FaithfulnessRow
 from transexplain.reports.sql_results import group_rows
 from transexplain.reports.tables import Column, Columns, Table, chosen, record_columns, write_csv
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.store.result_tables import metadata
 from transexplain.types.findings import Robustness
@@ -214,17 +214,17 @@ def _stored(db: Database, run: AuditRun) -> Iterator[Table]:
     yield Table(
         name="predictions",
         columns=(*_PREDICTION, *_logit_columns(run.plan.model.classes)),
-        rows=(item for item in results.iter_items(db, run.id) if isinstance(item, ItemOutcome)),
+        rows=(item for item in readers.iter_items(db, run.id) if isinstance(item, ItemOutcome)),
     )
-    failed = results.iter_items(db, run.id, only_failed=True)
+    failed = readers.iter_items(db, run.id, only_failed=True)
     yield Table(
         name="failures",
         columns=_FAILURE,
         rows=(failure for failure in failed if isinstance(failure, ItemFailure)),
     )
-    mentions = results.iter_mentions(db, run.id)
+    mentions = readers.iter_mentions(db, run.id)
     yield Table(name="mentions", columns=_as_in_sql(record_columns(Mention)), rows=mentions)
-    scores = results.iter_scores(db, run.id)
+    scores = readers.iter_scores(db, run.id)
     yield Table(
         name="metrics", columns=(*_as_in_sql(record_columns(MetricScore)), _CURVE), rows=scores
     )

@@ -29,7 +29,7 @@ from transexplain.reports.runs_compared.comparison_records import (
     LeastAlike,
 )
 from transexplain.reports.verdict_words import RateChange
-from transexplain.store import results
+from transexplain.store import readers
 from transexplain.store.database import Database
 from transexplain.store.readers import ItemPair, iter_pairs
 from transexplain.types.items import Attribution, ItemOutcome, Mention, PatchGrid
@@ -602,9 +602,9 @@ def walk_pairs(db: Database, walk: Walk, known: Sequence[Disparity] = (), *, for
     for page in iter_pairs(db, *walk.ids):
         names = [after.item_id for _, after in page]
         before, after = (
-            _by_item(results.iter_attributions(db, key, item_ids=names)) for key in walk.ids
+            _by_item(readers.iter_attributions(db, key, item_ids=names)) for key in walk.ids
         )
-        mentioned = [_by_item(results.iter_mentions(db, key, item_ids=names)) for key in walk.ids]
+        mentioned = [_by_item(readers.iter_mentions(db, key, item_ids=names)) for key in walk.ids]
         for pair in page:
             name = pair[1].item_id
             if not walk.takes(pair, before.get(name, ()), after.get(name, ())):

@@ -22,7 +22,7 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_section import Section
-from transexplain.store import ranked_items, results, runs
+from transexplain.store import ranked_items, readers, runs
 from transexplain.store.database import Database
 from transexplain.types.graphs import TEXT, GraphShape, nodes_of
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, Mention, PatchGrid
@@ -157,7 +157,7 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
     explained: dict[str, list[Attribution]] = {}
     more: dict[str, int] = {}
     names: dict[str, list[str]] = {}  # of the nodes of graphs
-    for attribution in results.iter_attributions(db, run_id, item_ids=list(chosen)):
+    for attribution in readers.iter_attributions(db, run_id, item_ids=list(chosen)):
         kept = explained.setdefault(attribution.item_id, [])
         if len(kept) == EXPLANATIONS:
             more[attribution.item_id] = more.get(attribution.item_id, 0) + 1
@@ -187,13 +187,13 @@ def collect(db: Database, run_id: str, chosen: Mapping[str, Reason], scale: floa
 
 def outcomes_of(db: Database, run_id: str, item_ids: Iterable[str]) -> dict[str, ItemOutcome]:
     """The outcomes of these items; those without a result have no entry."""
-    items = results.iter_items(db, run_id, item_ids=item_ids)
+    items = readers.iter_items(db, run_id, item_ids=item_ids)
     return {item.item_id: item for item in items if not isinstance(item, ItemFailure)}
 
 
 def _mentions(db: Database, run_id: str, chosen: Mapping[str, Reason]) -> dict[str, list[Mention]]:
     mentions: dict[str, list[Mention]] = {}
-    for mention in results.iter_mentions(db, run_id, item_ids=list(chosen)):
+    for mention in readers.iter_mentions(db, run_id, item_ids=list(chosen)):
         mentions.setdefault(mention.item_id, []).append(mention)
     return mentions
 

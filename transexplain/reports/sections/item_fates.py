@@ -19,7 +19,7 @@ from transexplain.reports.redaction import (
     within,
 )
 from transexplain.reports.report_section import Section, SectionSource, Statement
-from transexplain.store import ranked_items, results, run_totals, runs, shard_digests, sink_files
+from transexplain.store import ranked_items, run_totals, runs, shard_digests, sink_files
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun, Head
 
@@ -100,7 +100,7 @@ class Confusion:
 def counts_of(db: Database, run: AuditRun) -> FateCounts:
     """Count the items of a run that were explained, failed, cut, and predicted as labelled."""
     progress = runs.progress(db, run.id)
-    correct, labelled = results.accuracy(db, run.id) or (0, 0)
+    correct, labelled = run_totals.accuracy(db, run.id) or (0, 0)
     return FateCounts(
         total=progress.items_total,
         done=progress.items_done,

@@ -22,7 +22,7 @@ from transexplain.reports.evaluation.score_statistics import (
 from transexplain.reports.phrasing import approximation_sentences, named, percent, power, things
 from transexplain.reports.redaction import empty, inside, published
 from transexplain.reports.report_section import Section, Statement
-from transexplain.store import results
+from transexplain.store import readers, run_totals
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
 from transexplain.types.scores import Approximation, EvaluationPlan, MetricSpec
@@ -66,10 +66,10 @@ _PLACES, _ROWS = 16, 32
 def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
     """Measure whether the ledgers add up and relevance is conserved; None without a ledger."""
     tolerance = TOLERANCES.get(run.plan.model.dtype)
-    totals = results.conservation(db, run.id, tolerance)
+    totals = run_totals.conservation(db, run.id, tolerance)
     if totals is None:
         return None
-    relevance = results.relevance_sums(db, run.id)
+    relevance = run_totals.relevance_sums(db, run.id)
     return Conservation(
         attributions=totals.n,
         worst=totals.max_relative_gap,
@@ -81,7 +81,7 @@ def conservation_of(db: Database, run: AuditRun) -> Conservation | None:
         average_size={entry: totals.absolute[entry] / totals.n for entry in _ENTRIES},
         relevance_error=relevance.error,
         correlation=relevance.correlation,
-        points=tuple(results.relevance_points(db, run.id, _some_rows(run.plan.dataset.rows))),
+        points=tuple(run_totals.relevance_points(db, run.id, _some_rows(run.plan.dataset.rows))),
     )
 
 
@@ -205,7 +205,7 @@ def faithfulness(db: Database, run: AuditRun) -> Faithfulness | None:
     if plan is None or run.plan.task != "audit":
         return None
     corpus = [spec.label for spec in plan.metrics if metric_facts(spec.name).corpus]
-    gathered = gather(results.iter_scores(db, run.id), corpus)
+    gathered = gather(readers.iter_scores(db, run.id), corpus)
     method = audited_label(run, plan)
     rows = [
         row
