@@ -27,8 +27,13 @@ from benchmarks.prediction_powered_data import Corpus, Population, method_of, po
 from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, table_of
-from transexplain.analysis.groups.mixed_audits import MixedGroup, mixed_groups, mixed_table
-from transexplain.analysis.groups.prediction_powered import ExactSample, PairedMentions
+from transexplain.analysis.groups.mixed_audits import (
+    ExactSample,
+    MixedGroup,
+    PairedMentions,
+    mixed_groups,
+    mixed_table,
+)
 from transexplain.randomness import row_number
 from transexplain.types.items import Mention
 

@@ -25,10 +25,11 @@ from transexplain.analysis.groups.entity_totals import DocumentSums, EntityRow
 from transexplain.analysis.groups.group_cells import Cell
 from transexplain.analysis.groups.group_table import Rules
 from transexplain.analysis.groups.intervals import Interval
-from transexplain.analysis.groups.mixed_audits import mixed_groups, mixed_table
-from transexplain.analysis.groups.prediction_powered import (
+from transexplain.analysis.groups.mixed_audits import (
     ExactSample,
     PairedMentions,
+    mixed_groups,
+    mixed_table,
     sampled,
     tuned,
 )

@@ -19,8 +19,7 @@ from transexplain.analysis.groups.counterfactuals import Compared, Observation, 
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import VerdictEvidence, with_measures
 from transexplain.analysis.groups.measures import MeasureName
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import ComparedRates, outcome_table
+from transexplain.analysis.groups.outcomes import ComparedRates, OutcomeTotals, outcome_table
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 

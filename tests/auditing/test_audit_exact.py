@@ -9,7 +9,7 @@ import torch
 from local_audits import aggregate_of, prepared_tiny, shard_results
 
 from orchestrator.plan import PreparedAudit
-from transexplain.analysis.groups.prediction_powered import ExactSample
+from transexplain.analysis.groups.mixed_audits import ExactSample
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing import shard_controls
 from transexplain.types.scores import ExactPlan, MethodSpec

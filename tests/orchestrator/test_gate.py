@@ -29,8 +29,7 @@ from transexplain.analysis.groups.counterfactuals import (
 )
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import with_measures
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import Outcome, outcome_table
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.errors import ConfigurationError
 from transexplain.reports.run_metrics import run_metrics

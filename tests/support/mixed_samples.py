@@ -8,7 +8,7 @@ from entity_samples import POSITIVE, mention
 
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.group_cells import Cell, cells_of
-from transexplain.analysis.groups.prediction_powered import ExactSample, PairedMentions
+from transexplain.analysis.groups.mixed_audits import ExactSample, PairedMentions
 
 
 @dataclass(frozen=True)

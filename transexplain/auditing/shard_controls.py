@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from transexplain.analysis.groups.mention_matching import Match
-from transexplain.analysis.groups.prediction_powered import (
+from transexplain.analysis.groups.mixed_audits import (
     ExactSample,
     MethodAgreement,
     PairedMentions,

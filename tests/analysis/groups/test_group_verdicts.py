@@ -13,8 +13,7 @@ from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.counterfactuals import Observation, counterfactual_table
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, MatchingLimits, with_measures
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import outcome_table
+from transexplain.analysis.groups.outcomes import OutcomeTotals, outcome_table
 from transexplain.types.findings import GroupStatistic, Practical
 from transexplain.types.findings import Verdict as RelevanceVerdict
 

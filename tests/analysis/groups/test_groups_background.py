@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from report_samples import image_attribution, text_attribution, tokens_of
 from scipy.special import stdtrit
 
-from transexplain.analysis.groups.background_words import with_backgrounds
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.group_cells import cells_of
+from transexplain.analysis.groups.group_controls import with_backgrounds
 from transexplain.analysis.groups.group_table import Rules, group_table
 from transexplain.analysis.groups.mention_matching import Match, mention_of_item, mentions_of
 from transexplain.analysis.groups.shard_aggregate import WordTotal

@@ -13,8 +13,7 @@ from transexplain.analysis.groups.answers import Answer, probability
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import with_measures
 from transexplain.analysis.groups.measures import Measure, MeasureName
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import Outcome, outcome_table
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
 from transexplain.store.exact_sums import UNITS, Sums, exact
 from transexplain.types.findings import Practical
 

@@ -12,14 +12,12 @@ from benchmarks.prediction_powered_data import Population
 from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.intervals import one_sample
 from transexplain.analysis.groups.mixed_audits import (
-    mixed_groups,
-    mixed_table,
-    needed_share,
-)
-from transexplain.analysis.groups.prediction_powered import (
     UNEVEN,
     ExactSample,
     corrected,
+    mixed_groups,
+    mixed_table,
+    needed_share,
     sampled,
     tuned,
 )

@@ -14,7 +14,7 @@ from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.group_table import Rules
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
 from transexplain.analysis.groups.mention_ablation import MentionAblation
-from transexplain.analysis.groups.prediction_powered import (
+from transexplain.analysis.groups.mixed_audits import (
     ExactSample,
     MethodAgreement,
     PairedMentions,

@@ -13,8 +13,7 @@ from plain_records import new_outcome
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import with_measures
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import Outcome, outcome_table
+from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, merged_aggregates
 from transexplain.analysis.groups.verdict_sentences import rates
 from transexplain.types.findings import Practical

@@ -14,8 +14,8 @@ from transexplain.analysis.groups.counterfactuals import Observation
 from transexplain.analysis.groups.entity_totals import EntityTotals
 from transexplain.analysis.groups.hidden_regions import HiddenRegion
 from transexplain.analysis.groups.mention_ablation import MentionAblation
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.prediction_powered import ExactSample
+from transexplain.analysis.groups.mixed_audits import ExactSample
+from transexplain.analysis.groups.outcomes import OutcomeTotals
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.text_totals import (
     TextBatch,

@@ -14,8 +14,7 @@ import numpy as np
 from transexplain.analysis.groups.answers import Answer
 from transexplain.analysis.groups.intervals import Share
 from transexplain.analysis.groups.measures import decided, share_difference
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import MIN_ITEMS
+from transexplain.analysis.groups.outcomes import MIN_ITEMS, OutcomeTotals
 from transexplain.analysis.groups.paired_runs import PairedTotals
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable

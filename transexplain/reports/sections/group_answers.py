@@ -33,8 +33,13 @@ from transexplain.analysis.groups.mention_coverage import (
     candidate_table,
     uncovered,
 )
-from transexplain.analysis.groups.outcome_totals import OutcomeTotals
-from transexplain.analysis.groups.outcomes import Outcome, OutcomeMean, OutcomeSide, outcome_table
+from transexplain.analysis.groups.outcomes import (
+    Outcome,
+    OutcomeMean,
+    OutcomeSide,
+    OutcomeTotals,
+    outcome_table,
+)
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports.phrasing import named, signed

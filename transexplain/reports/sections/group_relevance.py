@@ -4,10 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from transexplain.analysis.groups.background_words import with_backgrounds
 from transexplain.analysis.groups.entity_finder import is_whole
 from transexplain.analysis.groups.group_cells import Cell, cells_of
-from transexplain.analysis.groups.group_controls import Placebo, Planted, with_second
+from transexplain.analysis.groups.group_controls import (
+    Placebo,
+    Planted,
+    with_backgrounds,
+    with_second,
+)
 from transexplain.analysis.groups.group_table import (
     EntityRanking,
     RankedEntity,

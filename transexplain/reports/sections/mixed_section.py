@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.mixed_audits import (
+    UNEVEN,
+    UNRELATED,
     ClassAgreement,
     Mixed,
     MixedGroup,
@@ -13,7 +15,6 @@ from transexplain.analysis.groups.mixed_audits import (
     mixed_groups,
     mixed_table,
 )
-from transexplain.analysis.groups.prediction_powered import UNEVEN, UNRELATED
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.redaction import published, within
 from transexplain.reports.report_section import Section
