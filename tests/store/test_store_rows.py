@@ -492,13 +492,13 @@ def test_a_damaged_row_is_named_by_every_reader_or_spared(db: Database, what: st
     run_id = saved(db, *RESULTS)
     damage(db, what)
     named = rf"run {run_id}: a row of shard 1 \(rows 4 to 7 .*resume {run_id}`"
-    readers = (
+    ways = (
         lambda: list(readers.iter_attributions(db, run_id)),
         lambda: list(readers.iter_attributions(db, run_id, item_ids=["id-1", "id-5"])),
         lambda: ranked_items.strongest(db, run_id, 99),
     )
-    for read in readers[:1] if what == "length" else readers:
-        with pytest.raises(DamagedRowError, match=named if read is not readers[1] else run_id):
+    for read in ways[:1] if what == "length" else ways:
+        with pytest.raises(DamagedRowError, match=named if read is not ways[1] else run_id):
             read()
     with blocks.sparing():
         kept = {each.item_id for each in readers.iter_attributions(db, run_id)}

@@ -228,9 +228,9 @@ def test_a_signal_to_all_processes_gives_the_shard_back(
 def test_readers_that_are_killed_from_outside_cost_a_retry_and_no_item(tmp_path: Path) -> None:
     with run_at_work(tmp_path, "--host-processes", "1") as process:
         parents = [pid for pid in below(process.pid) if list(below(pid))]
-        readers = [pid for parent in parents for pid in below(parent)]
-        assert readers, "they come from a process that was begun for it"
-        for pid in readers:
+        pids = [pid for parent in parents for pid in below(parent)]
+        assert pids, "they come from a process that was begun for it"
+        for pid in pids:
             os.kill(pid, signal.SIGKILL)
         log = tmp_path / "run.log"
         assert process.wait(PATIENCE) == 0, log.read_text(encoding="utf-8")
