@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import torch
 import vl_convert
 from safetensors import SafetensorError, safe_open
@@ -95,7 +94,7 @@ def draw_curves(
 
     Dashed verticals stand where layers were unfrozen, a dot at the best epoch.
     """
-    text = _chart(history, measures).to_json()
+    text = json.dumps(_chart(history, measures))
     svg, png = folder / f"{prefix}curves.svg", folder / f"{prefix}curves.png"
     svg.write_text(vl_convert.vegalite_to_svg(text, allowed_base_urls=[]), encoding="utf-8")
     png.write_bytes(vl_convert.vegalite_to_png(text, scale=_SCALE, allowed_base_urls=[]))
@@ -116,7 +115,8 @@ def _rows(history: History) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _chart(history: History, measures: Sequence[str]) -> alt.VConcatChart:
+def _chart(history: History, measures: Sequence[str]) -> dict[str, Any]:
+    """The curves as Vega-Lite."""
     rows = list(_rows(history))
     in_parts = {row["measure"] for row in rows if row["part"] == "training"} != {"loss"}
     whole = " total" if in_parts else ""
@@ -131,47 +131,62 @@ def _chart(history: History, measures: Sequence[str]) -> alt.VConcatChart:
         ]
         if measured:
             panels.append(_panel(history, measured, f"validation {measure.replace('_', ' ')}"))
-    apart: alt.VConcatChart = alt.vconcat(*panels).resolve_scale(color="independent")
-    chart: alt.VConcatChart = apart.configure(
-        background="white", font="sans-serif", view={"stroke": None}
-    )
-    return chart
+    return {
+        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+        "vconcat": panels,
+        "resolve": {"scale": {"color": "independent"}},
+        "config": {"background": "white", "font": "sans-serif", "view": {"stroke": None}},
+    }
 
 
-def _panel(history: History, rows: list[dict[str, Any]], title: str) -> alt.LayerChart:
+def _panel(history: History, rows: list[dict[str, Any]], title: str) -> dict[str, Any]:
     """Lines with points of the validation, the best one larger, and a rule for each stage."""
     last = history.steps / history.epoch_steps
-    x = alt.X("epoch:Q", title="epoch", scale=alt.Scale(domain=[0, last], nice=False))
+    x = {"field": "epoch", "type": "quantitative", "title": "epoch"}
+    x["scale"] = {"domain": [0, last], "nice": False}
+    y = {"field": "value", "type": "quantitative", "title": title}
+    y["scale"] = {"zero": False, "padding": 6}
     names = list(dict.fromkeys(str(row["line"]) for row in rows))
     colours = [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]
-    legend = alt.Legend(title=None, orient="top") if len(names) > 1 else None
-    base = alt.Chart({"values": rows}).encode(
-        x=x,
-        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, padding=6)),
-        color=alt.Color("line:N", legend=legend, scale=alt.Scale(domain=names, range=colours)),
-    )
-    points = base.transform_filter("datum.part == 'validation'")
-    layers = [
-        base.mark_line(strokeWidth=1.8),
-        points.mark_point(filled=True, size=30, opacity=1),
+    legend = {"title": None, "orient": "top"} if len(names) > 1 else None
+    colour = {"field": "line", "type": "nominal", "legend": legend}
+    colour["scale"] = {"domain": names, "range": colours}
+    curves = {"data": {"values": rows}, "encoding": {"x": x, "y": y, "color": colour}}
+    validated = {"filter": "datum.part == 'validation'"}
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "line", "strokeWidth": 1.8}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 30, "opacity": 1},
+            "transform": [validated],
+        },
     ]
     if history.best_epoch is not None:
-        best = points.transform_filter(f"datum.epoch == {history.best_epoch}")
-        layers.append(best.mark_point(size=140, strokeWidth=1.5))
+        best = {"filter": f"datum.epoch == {history.best_epoch}"}
+        mark = {"type": "point", "size": 140, "strokeWidth": 1.5}
+        layers.append({"mark": mark, "transform": [validated, best]})
+    layers = [{**curves, **layer} for layer in layers]
     starts = [
         {"epoch": step / history.epoch_steps, "stage": name.partition(",")[0]}
         for step, name in history.unfrozen
         if step
     ]
     if starts:
-        rules = alt.Chart({"values": starts}).encode(x=x)
-        text = rules.mark_text(align="left", baseline="top", dx=4, fontSize=10, color="#555")
+        stages = {"data": {"values": starts}}
+        text = {"field": "stage", "type": "nominal"}
+        words = {"type": "text", "align": "left", "baseline": "top", "dx": 4, "fontSize": 10}
         layers += [
-            rules.mark_rule(strokeDash=[4, 3], color="#888"),
-            text.encode(y=alt.value(2), text="stage:N"),
+            {
+                **stages,
+                "mark": {"type": "rule", "strokeDash": [4, 3], "color": "#888"},
+                "encoding": {"x": x},
+            },
+            {
+                **stages,
+                "mark": {**words, "color": "#555"},
+                "encoding": {"x": x, "y": {"value": 2}, "text": text},
+            },
         ]
-    panel: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=_WIDTH, height=_HEIGHT)
-    return panel
+    return {"width": _WIDTH, "height": _HEIGHT, "layer": layers}
 
 
 CHECKPOINT, FINISHED = "checkpoint.safetensors", "finished.safetensors"
