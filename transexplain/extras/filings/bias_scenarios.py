@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from transexplain.reports.phrasing import named
-from transexplain.reports.redaction import RedactionRules, kept, within
+from transexplain.reports.redaction import RedactionRules, published
 from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.reports.tables import Column, Table, record_columns
 from transexplain.types.plans import Scenario
@@ -101,10 +101,10 @@ def _sentences(report: Any) -> Iterable[Statement]:
 
 
 _RULES: Mapping[type, RedactionRules] = {
-    BiasScenarios: RedactionRules(fields={"scenarios": within}),
-    StatedScenario: RedactionRules(fields={"scenario": within, **kept("missing overdue")}),
+    BiasScenarios: published(),
+    StatedScenario: published("missing"),
     # written for readers, not taken from the data
-    Scenario: RedactionRules(fields=kept(" ".join(PARTS))),
+    Scenario: published(" ".join(PARTS)),
 }
 
 SECTION = Section(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transexplain.analysis.groups.answers import Answer, favourable_answers, probability
 from transexplain.analysis.groups.intervals import Interval, Share, ratio
 from transexplain.reports.phrasing import percent
-from transexplain.reports.redaction import RedactionRules, Redactor, at_least, keep, kept, within
+from transexplain.reports.redaction import RedactionRules, Redactor, is_large, published
 from transexplain.reports.report_section import Section, SectionSource, Statement
 from transexplain.reports.tables import Column, Table, record_columns
 from transexplain.store import readers, runs
@@ -366,16 +366,11 @@ def lines(summary: Any) -> Iterator[str]:
 
 def _published(value: Any, row: ImpactRow, redactor: Redactor) -> Any:
     """Nothing about answers where those selected, or those not, are few."""
-    return value if _many(row.selected, row.items, redactor.fewest) else None
+    return value if is_large(row.selected or 0, row.items, redactor.fewest) else None
 
 
 def _scores_published(value: Any, row: ImpactRow, redactor: Redactor) -> Any:
-    return value if _many(row.above, row.items, redactor.fewest) else None
-
-
-def _many(count: int | None, items: int, fewest: int) -> bool:
-    parts = (count or 0, items - (count or 0))
-    return all(part == 0 or part >= fewest for part in parts)
+    return value if is_large(row.above or 0, row.items, redactor.fewest) else None
 
 
 def _rows_published(rows: tuple[ImpactRow, ...], _: ImpactTable, redactor: Redactor) -> Any:
@@ -386,9 +381,13 @@ def _rows_published(rows: tuple[ImpactRow, ...], _: ImpactTable, redactor: Redac
 def _without_ratios(rows: tuple[ImpactRow, ...], fewest: int) -> tuple[ImpactRow, ...]:
     best = [row for row in rows if row.ratio == 1.0]
     highest = [row for row in rows if row.scoring_ratio == 1.0]
-    if not any(row.items >= fewest and _many(row.selected, row.items, fewest) for row in best):
+    if not any(
+        row.items >= fewest and is_large(row.selected or 0, row.items, fewest) for row in best
+    ):
         rows = tuple(replace(row, ratio=None, ratio_interval=None) for row in rows)
-    if not any(row.items >= fewest and _many(row.above, row.items, fewest) for row in highest):
+    if not any(
+        row.items >= fewest and is_large(row.above or 0, row.items, fewest) for row in highest
+    ):
         rows = tuple(replace(row, scoring_ratio=None) for row in rows)
     return rows
 
@@ -407,31 +406,18 @@ def _median_published(
 _OF_SELECTION = ("selected", "rate", "interval", "ratio", "ratio_interval")
 _OF_SCORES = ("above", "scoring_rate", "scoring_ratio")
 _RULES: Mapping[type, RedactionRules] = {
-    ImpactByCategory: RedactionRules(
-        fields={
-            "answers": within,
-            **kept("columns unknown_values exclude_below limit items left_out date missing"),
-            **kept("exclusion_reason data_source data_date in_use_since"),
-        },
+    ImpactByCategory: published(
+        "columns unknown_values missing exclusion_reason data_source data_date in_use_since"
     ),
-    ImpactAnswer: RedactionRules(
-        fields={
-            "tables": within,
-            "answer": keep,
-            "median": _median_published,
-            "median_probability": _median_published,
-        }
+    ImpactAnswer: published(
+        "answer", median=_median_published, median_probability=_median_published
     ),
-    ImpactTable: RedactionRules(
-        fields={"by": keep, "items": keep, "unknown": _unknown_published, "rows": _rows_published}
-    ),
-    ImpactRow: RedactionRules(
-        stands=at_least("items"),
-        fields={
-            **dict.fromkeys(_OF_SELECTION, _published),
-            **dict.fromkeys(_OF_SCORES, _scores_published),
-            **kept("sex ethnicity items share excluded"),
-        },
+    ImpactTable: published(unknown=_unknown_published, rows=_rows_published),
+    ImpactRow: published(
+        "sex ethnicity",
+        least="items",
+        **dict.fromkeys(_OF_SELECTION, _published),
+        **dict.fromkeys(_OF_SCORES, _scores_published),
     ),
 }
 
