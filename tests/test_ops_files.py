@@ -13,6 +13,7 @@ from typing import Any
 import promql_parser as promql
 import pytest
 import yaml
+from metric_series import series
 
 from orchestrator.monitoring.fleet_metrics import METRICS
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALERTS = yaml.safe_load((ROOT / "ops" / "alerts.yml").read_text(encoding="utf-8"))
 DASHBOARD = json.loads((ROOT / "ops" / "grafana.json").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "how-to" / "monitor-a-fleet.md").read_text(encoding="utf-8")
-SERIES = {name: set(labels) for one in METRICS for name, labels in one.series.items()}
+SERIES = {name: set(labels) for one in METRICS for name, labels in series(one).items()}
 #: labels that Prometheus adds to every series
 ADDED = {"instance", "job"}
 RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
@@ -62,7 +63,7 @@ def test_every_metric_label_and_value_is_exported(where: str, expression: str) -
 
     states = {*SHARD_STATES, "explained", "failed", "pending"}
     values = {"state": states, "stage": {BUSY, NO_WORK, *STAGES}, "kind": {"quarantined"}}
-    kinds = {name: one.kind for one in METRICS for name in one.series}
+    kinds = {name: one.kind for one in METRICS for name in series(one)}
     known: set[str] = set()
     for one in selectors(expression):
         assert one.name in SERIES, f"{where}: no metric {one.name}"

@@ -15,6 +15,7 @@ import pytest
 import redis
 from broker_keys import queue_name_of_test
 from fresh_stores import fresh_store
+from metric_series import series
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from report_samples import biased_run
@@ -58,11 +59,6 @@ from workers.claim_to_commit import Workbench
 from workers.queue_names import queues_for
 
 Scraped = dict[tuple[str, ...], float]
-#: kind of a metric -> the ends of its series' names, and their labels beside the metric's
-ENDS: dict[str, dict[str, tuple[str, ...]]] = {
-    "histogram": {"_bucket": ("le",), "_sum": (), "_count": ()},
-    "gaugehistogram": {"_bucket": ("le",), "_gsum": (), "_gcount": ()},
-}
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +80,7 @@ def scrape(db: Database) -> Scraped:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(FleetCollector(db, "q"))
     text = generate_latest(registry).decode()
-    order = {
-        f"{metric.shown}{end}": (*metric.labels, *more)
-        for metric in METRICS
-        for end, more in ENDS.get(metric.kind, {"": ()}).items()
-    }
+    order = {name: labels for metric in METRICS for name, labels in series(metric).items()}
     found: Scraped = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
