@@ -123,7 +123,9 @@ def follow(
             return
 
 
-def follow_queue(job: RunJob, settings: Settings, look: Callable[[], object] = int) -> None:
+def follow_queue(
+    job: RunJob, settings: Settings, look: Callable[[], object] = lambda: None
+) -> None:
     """Watch a run until it ends, sweeping: lost messages are sent again, the run is closed.
 
     That the broker is away ends nothing. Exceptions of `look`, which is called each time, end the
