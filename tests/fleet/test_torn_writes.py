@@ -14,7 +14,7 @@ from chaos_groups import command, environment, wait_for
 from command_line_here import run_here
 from tiny_audit import make_audit
 
-from transexplain.store import results, runs
+from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
 
 ITEMS, SHARD = 40, 8
@@ -31,7 +31,7 @@ def relevance(url: str) -> dict[tuple[str, str, int], np.ndarray[Any, Any]]:
     with open_database(url) as db:
         run = runs.get(db, "latest")
         assert run.state == "done"
-        rows = list(results.iter_attributions(db, run.id))
+        rows = list(readers.iter_attributions(db, run.id))
     by_key = {(row.item_id, row.target, row.rank): row.relevance for row in rows}
     assert len(by_key) == len(rows), "no result twice"
     return by_key
