@@ -605,9 +605,8 @@ class Conductor:
         held = [one for one in self.statuses("running") if group.holds(one.worker)]
         return not any(one.caution.alone or one.fruitless >= self._last for one in held)
 
-    def _all_may_end(self) -> bool:
-        found = self._at_work()
-        return len(found) == len(self.groups) and all(map(self._may_end, found))
+    def _some_may_end(self) -> bool:
+        return any(map(self._may_end, self._at_work()))
 
     def _flush(self) -> None:
         with self.broker.client() as client:
@@ -631,7 +630,7 @@ class Conductor:
         wakes, and another is made.
         """
         for _ in range(_ZOMBIES):
-            wait_for(self._all_may_end, "both groups at work on a batch", 4 * STUCK)
+            wait_for(self._some_may_end, "a group at work on a batch", 2 * STUCK)
             if self._is_fenced(*self._granted("freeze", "frozen")):
                 return
             self.done["zombies that ended themselves"] += 1
@@ -644,7 +643,7 @@ class Conductor:
             reported = len(_ends(group, index, "fenced"))
             wait_for(lambda: self._expired(index), "the zombie's lease ends")
             self._hint([index], first=True)
-            wait_for(lambda: self._status(index).attempt > attempt, "another claims its shard")
+            wait_for(lambda: self._status(index).attempt > attempt, "another claims it", STUCK)
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

@@ -106,7 +106,7 @@ WEATHERS = {
         losses=0.2,
     ),
     #: processes die everywhere, between two items too: nobody is to blame
-    "deadly": Weather(fatality=0.02, poison=0.25, minutes=0.4),
+    "deadly": Weather(fatality=0.03, poison=0.15, minutes=0.4),
     #: several runs with a cap, some paused for a time, and workers that choose among them
     "shared": Weather(pauses=0.3, cap=1, fatality=0.004, losses=0.1, minutes=0.5),
     #: the shards of each run are made in blocks while others are worked on
@@ -431,7 +431,8 @@ class Fleet:
         if trial._observer.should_stop():
             raise Stopped
         key = (claim.run_id, claim.shard.index, claim.token)
-        ended = key not in self.truth.ended and self.random.random() < 10 * self.weather.fatality
+        chance = (50 if trial._on_trial else 5) * self.weather.fatality  # there it may convict
+        ended = key not in self.truth.ended and self.random.random() < chance
         if ended:
             self.truth.ended.add(key)
         if ended or any(name in self._bad_items for name in names):
