@@ -578,8 +578,12 @@ class Conductor:
 
     def _at_work(self) -> list[Group]:
         """The groups that hold a shard by the word of the database."""
-        names = [one.worker for one in self.statuses("running")]
-        return [group for group in self.groups if any(group.holds(name) for name in names)]
+        return [group for group in self.groups if self._held(group)]
+
+    def _held(self, group: Group) -> list[ShardStatus]:
+        """The shards with a lease of this group; one that lost its commit waits without."""
+        running = self.statuses("running")
+        return [row for row in running if group.holds(row.worker) and (row.lease_left or 0) > 0]
 
     def _kill(self) -> None:
         """Kill a whole group at work and start it again, where nothing would be given up for it."""
@@ -602,8 +606,8 @@ class Conductor:
 
         Each that it holds loses an attempt, and the poison needs the last ones for itself.
         """
-        held = [one for one in self.statuses("running") if group.holds(one.worker)]
-        return not any(one.caution.alone or one.fruitless >= self._last for one in held)
+        held = self._held(group)
+        return not any(row.caution.alone or row.fruitless >= self._last for row in held)
 
     def _some_may_end(self) -> bool:
         return any(map(self._may_end, self._at_work()))
