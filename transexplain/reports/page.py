@@ -19,6 +19,7 @@ from transexplain.reports import forest
 from transexplain.reports.phrasing import (
     MEASURES,
     change,
+    commas,
     level,
     limit,
     measured,
@@ -29,6 +30,7 @@ from transexplain.reports.phrasing import (
     probability,
     signed,
     span,
+    things,
     tone,
     value,
 )
@@ -155,7 +157,7 @@ def moment(seconds: float | None) -> str:
 _WORDS = (
     *(forest.strip, forest.whisker, forest.box, headings, sort_value, breakable, prose, code),
     *(moment, tone, measured, level, limit, gravest, signed, power, number, named),
-    *(value, change, span, probability, percent),
+    *(value, change, span, probability, percent, commas, things),
 )
 #: words that the templates of all pages share
 VOCABULARY = {

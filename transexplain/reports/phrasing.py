@@ -41,6 +41,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def commas(count: int) -> str:
+    """A count with commas between its thousands."""
+    return f"{count:,}"
+
+
 def number(value: float) -> str:
     """A number for a sentence: two decimals, three where it is tiny; a true minus sign."""
     digits = 2 if abs(value) >= 0.01 or value == 0.0 else 3

@@ -4,9 +4,10 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, merged_aggregates
+from transexplain.reports.page import text_rows
 from transexplain.reports.redaction import RedactionRules, Rule
 from transexplain.reports.tables import Table
 from transexplain.store import run_totals
@@ -112,6 +113,13 @@ class Statement:
 
     kind: StatementKind
     text: str
+
+
+def statements(template: str, **names: Any) -> Iterator[Statement]:
+    """The statements of a text template, whose paragraphs are a kind, a broken bar and a text."""
+    for row in text_rows(template, **names):
+        if len(row) == 2:  # a template of which nothing is left has one row without a text
+            yield Statement(kind=cast(StatementKind, row[0]), text=row[1])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

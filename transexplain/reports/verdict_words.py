@@ -1,17 +1,16 @@
 """A verdict in words for people who know no statistics: in probability and predictions changed."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from transexplain.analysis.groups.counterfactuals import Counterfactual
 from transexplain.analysis.groups.group_cells import ALL_OTHERS
 from transexplain.analysis.groups.group_verdicts import GroupVerdict, Mentioned, Outcomes
 from transexplain.analysis.groups.measures import Measure, gravest
 from transexplain.analysis.groups.verdict_sentences import in_stratum
-from transexplain.reports.phrasing import counted, limit, measured, named, percent, signed, sureness
-from transexplain.reports.report_section import Statement, StatementKind
+from transexplain.reports.phrasing import counted, limit, measured, percent, signed, sureness
 from transexplain.reports.sections.group_section import Groups
 
 
@@ -245,20 +244,6 @@ def _apart(
     ]
 
 
-def difference_statements(changes: Sequence[VerdictChange]) -> Iterator[Statement]:
-    """Yield which differences are new and which are gone, in the words of the report."""
-    kinds: tuple[tuple[str, StatementKind, list[Difference]], ...] = (
-        ("Newly shown", "flagged", newly(changes)),
-        ("No longer shown", "fact", gone(changes)),
-    )
-    for begins, kind, rows in kinds:
-        groups: dict[str, list[str]] = {}
-        for row in rows:
-            groups.setdefault(row.sentence, []).append(row.group)
-        for sentence, names in groups.items():
-            yield Statement(kind=kind, text=f"{begins}: {sentence} for {named(names)}.")
-
-
 def rate_sentence(row: RateChange) -> str:
     """The rate before and after, and how sure the change is; no full stop."""
     whose = "of" if row.whole else "that mention"
@@ -270,24 +255,11 @@ def rate_sentence(row: RateChange) -> str:
     )
 
 
-_SHOWN = 6
-
-
-def rate_statements(rows: Sequence[RateChange]) -> Iterator[Statement]:
-    """The rates that changed, the largest change first; or that none did, or may have."""
-    ordered = sorted(rows, key=lambda row: -abs(row.measure.value))
-    moved = [row for row in ordered if row.measure.state == "outside"]
-    for row in moved[:_SHOWN]:
-        yield Statement(kind="flagged", text=f"{rate_sentence(row)}.")
-    if len(moved) > _SHOWN:
-        text = f"{len(moved) - _SHOWN} more rates of groups changed so; see the table."
-        yield Statement(kind="flagged", text=text)
-    opened = [row for row in ordered if row.measure.state == "open"]
-    if rows and not opened and not moved:
-        limit = f"{100 * rows[0].measure.high:g}"
-        text = f"No rate of a prediction changed by more than {limit} points for any group."
-        yield Statement(kind="clear", text=text)
-    elif opened and not moved:
-        names = named(list(dict.fromkeys(row.group for row in opened)))
-        text = f"It is open whether rates of predictions changed for {names}. "
-        yield Statement(kind="unknown", text=f"{text}{rate_sentence(opened[0])}.")
+#: what the templates of changes since another run need: changed_rates and changed_verdicts
+CHANGES: Mapping[str, Any] = {
+    "rate_sentence": rate_sentence,
+    "largest_first": lambda rows: sorted(rows, key=lambda row: -abs(row.measure.value)),
+    "newly_shown": newly,
+    "no_longer_shown": gone,
+    "most_shown": 6,
+}

@@ -19,17 +19,9 @@ from transexplain.errors import ConfigurationError, TargetError
 from transexplain.reports import forest
 from transexplain.reports.evaluation.score_statistics import FEWEST, intervals
 from transexplain.reports.page import page
-from transexplain.reports.phrasing import (
-    class_phrase,
-    named,
-    number,
-    percent,
-    probability,
-    signed,
-    things,
-)
+from transexplain.reports.phrasing import class_phrase, things
 from transexplain.reports.report_formats import schema_of
-from transexplain.reports.report_section import Statement, merged, of_run
+from transexplain.reports.report_section import Statement, merged, of_run, statements
 from transexplain.reports.runs_compared.compared_items import (
     Walk,
     answer_changes,
@@ -41,7 +33,6 @@ from transexplain.reports.runs_compared.compared_items import (
 )
 from transexplain.reports.runs_compared.comparison_records import (
     SCHEMA_VERSION,
-    AnswerChanges,
     ChangeCount,
     ClassChange,
     ComparedMean,
@@ -55,11 +46,7 @@ from transexplain.reports.runs_compared.comparison_records import (
 from transexplain.reports.sections.group_relevance import rules_of
 from transexplain.reports.sections.group_section import groups_of
 from transexplain.reports.sections.item_fates import counts_of
-from transexplain.reports.verdict_words import (
-    difference_statements,
-    rate_statements,
-    verdict_changes,
-)
+from transexplain.reports.verdict_words import CHANGES, verdict_changes
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.shard_digests import refuse_damaged
@@ -68,7 +55,6 @@ from transexplain.types.plans import AuditPlan, AuditRun
 from transexplain.version import __version__
 
 _ALPHA = 0.05
-_SHOWN = 6
 
 
 def headline(
@@ -80,21 +66,32 @@ def headline(
     unit: str,
 ) -> tuple[Statement, ...]:
     """The sentences at the top: what became of predictions first, of relevance last."""
-    answers, digest = predictions.answers, sides[0].model_digest
-    same = digest and digest == sides[1].model_digest
-    return (
-        *_disparities(disparities),
-        *_left_out(predictions),
-        *_unfinished(sides),
-        *(rate_statements(groups.rates) if groups else ()),
-        *(difference_statements(groups.verdicts) if groups else ()),
-        *(_changed(predictions) if answers is None else _changed_predictions(answers)),
-        *_found(predictions),
-        *_correctness(predictions),
-        *((Statement(kind="fact", text="Both runs audited the same model."),) if same else ()),
-        *_agreement(changes, answers),
-        *_relevance(groups, {"logits": "logit"}.get(unit, unit)),
+    digest = sides[0].model_digest
+    return tuple(
+        statements(
+            "comparison_headline.txt.j2",
+            sides=sides,
+            disparities=disparities,
+            predictions=predictions,
+            changes=changes,
+            groups=groups,
+            unit={"logits": "logit"}.get(unit, unit),
+            alpha=_ALPHA,
+            correlation=correlation,
+            same_model=digest and digest == sides[1].model_digest,
+            **CHANGES,
+            **(_of_relevance(groups) if groups else {}),
+        )
     )
+
+
+def _of_relevance(groups: GroupChanges) -> dict[str, Any]:
+    apart = [shift for shift in groups.shifts if shift.apart_verdict == "difference"]
+    return {
+        "newly": list(dict.fromkeys(row.group for row in newly(groups))),
+        "gone": list(dict.fromkeys(row.group for row in gone(groups))),
+        "apart": sorted(apart, key=lambda shift: -abs(shift.apart or 0.0)),
+    }
 
 
 def correlation(value: float) -> str:
@@ -114,177 +111,6 @@ def gone(groups: GroupChanges) -> list[Transition]:
 
 def _moved(row: Transition) -> bool:
     return row.turned or row.before != row.after
-
-
-def _disparities(disparities: Sequence[Disparity]) -> Iterator[Statement]:
-    if disparities:
-        yield Statement(
-            kind="problem",
-            text="More than the model differs, and the comparison was forced: "
-            f"{named([disparity.what for disparity in disparities])}. Changes may come from there.",
-        )
-
-
-def _left_out(predictions: Predictions) -> Iterator[Statement]:
-    left = predictions.other_content + predictions.unknown_content
-    if not left:
-        return
-    whys = {
-        "the contents differ": predictions.other_content,
-        "the contents are not stored, so they cannot be compared": predictions.unknown_content,
-    }
-    reasons = [f"of {count:,} {why}" for why, count in whys.items() if count]
-    yield Statement(
-        kind="problem",
-        text=f"All below rests on {things('', predictions.common)} with the same content in both "
-        f"runs. {left:,} more {'shares' if left == 1 else 'share'} an id and "
-        f"{'is' if left == 1 else 'are'} left out: {named(reasons)}.",
-    )
-
-
-def _unfinished(sides: tuple[ComparedRun, ComparedRun]) -> Iterator[Statement]:
-    for side in sides:
-        missing = side.counts.total - side.counts.done
-        if missing:
-            yield Statement(
-                kind="problem",
-                text=f"{missing:,} of {side.counts.total:,} items of run {side.run_id} have no "
-                f"explanation (it is {side.state}); the others are compared.",
-            )
-
-
-def _changed(predictions: Predictions) -> Iterator[Statement]:
-    if not predictions.changed:
-        alike = f"All {predictions.common:,} items in both are predicted alike."
-        if predictions.common == 1:
-            alike = "The only item in both is predicted alike."
-        yield Statement(kind="clear", text=alike)
-        return
-    most = predictions.counts[0]
-    yield Statement(
-        kind="fact",
-        text=f"{predictions.changed:,} of {predictions.common:,} items in both "
-        f"({percent(predictions.changed / predictions.common)}) are predicted "
-        f"differently, most often {most.after} instead of {most.before} ({most.items:,}).",
-    )
-
-
-def _changed_predictions(changes: AnswerChanges) -> Iterator[Statement]:
-    if changes.unknown:
-        yield Statement(
-            kind="unknown",
-            text=f"Of {things('', changes.unknown)} the answers are not stored, so whether "
-            "they changed is unknown.",
-        )
-    if changes.share is None:
-        return
-    yield Statement(
-        kind="fact" if changes.changed else "clear",
-        text=f"{changes.changed:,} of {changes.items:,} prompts in both "
-        f"({percent(changes.share)}) have another answer.",
-    )
-    if changes.changed and len(changes.groups) > 1:
-        rows = sorted(changes.groups, key=lambda row: row.share)
-        least, most = (f"{percent(row.share)} ({row.group})" for row in (rows[0], rows[-1]))
-        text = f"By the group that a prompt names that share is {least} to {most}."
-        yield Statement(kind="fact", text=text)
-
-
-def _found(predictions: Predictions) -> Iterator[Statement]:
-    for change in predictions.found:
-        if not change.before + change.after:
-            continue
-        gone = change.before - change.same - change.renamed
-        renamed = f", {change.renamed:,} with another type" if change.renamed else ""
-        yield Statement(
-            kind="clear" if change.same == change.before == change.after else "fact",
-            text=f"{change.name}: the earlier run found {change.before:,}. {change.same:,} of "
-            f"them are "
-            f"found again with the same characters{renamed}, {gone:,} are not; the later run found "
-            f"{change.after:,}.",
-        )
-
-
-def _correctness(predictions: Predictions) -> Iterator[Statement]:
-    if predictions.p is None:
-        return
-    was, now = (
-        n / predictions.labelled for n in (predictions.right_before, predictions.right_after)
-    )
-    if not predictions.lost + predictions.gained:
-        yield Statement(kind="clear", text=f"Accuracy is {now:.3f} as before, item by item.")
-        return
-    beyond = predictions.p <= _ALPHA
-    verdict = "beyond chance" if beyond else "no more than chance explains"
-    yield Statement(
-        kind="flagged" if beyond and now < was else "fact",
-        text=f"Accuracy was {was:.3f} and is {now:.3f} on {predictions.labelled:,} labelled items: "
-        f"{predictions.lost:,} lost, {predictions.gained:,} gained, {verdict} "
-        f"(McNemar's exact {probability(predictions.p)}).",
-    )
-
-
-def _agreement(
-    changes: Sequence[ClassChange], answers: AnswerChanges | None
-) -> Iterator[Statement]:
-    known = [(change.agreement.mean, change) for change in changes if change.agreement is not None]
-    if not known:
-        text = "No explanation has enough positions in common to measure agreement."
-        if answers is not None and answers.changed == answers.items:
-            text = "No answer is the same in both, so no explanation is compared."
-        yield Statement(kind="unknown", text=text)
-        return
-    least, place = min(known, key=lambda pair: pair[0])
-    most = max(mean for mean, _ in known)
-    agreement = f"a mean correlation of {correlation(least)}"
-    if len(known) > 1:
-        where = f"{place.class_name}, {place.target}"
-        agreement = f"mean correlations of {correlation(least)} ({where}) to {correlation(most)}"
-    yield Statement(
-        kind="fact",
-        text=f"Explanations of one item rank its positions with {agreement}; 1 is the same order.",
-    )
-
-
-def _relevance(groups: GroupChanges | None, unit: str) -> Iterator[Statement]:
-    """Yield what became of the relevance of mentions, which says nothing of who is treated how."""
-    if groups is None:
-        return
-    for said, rows in (
-        ("differs from the reference's, and the earlier run did not show it", newly(groups)),
-        ("is not shown to differ from the reference's any more", gone(groups)),
-    ):
-        if names := list(dict.fromkeys(row.group for row in rows)):
-            text = f"The relevance of mentions of {named(names)} {said}."
-            yield Statement(kind="fact", text=text)
-    apart = [shift for shift in groups.shifts if shift.apart_verdict == "difference"]
-    apart.sort(key=lambda shift: -abs(shift.apart or 0.0))
-    for moved in apart[:_SHOWN]:
-        yield Statement(
-            kind="fact",
-            text=f"The relevance of mentions of {moved.group} moved by "
-            f"{signed(moved.apart or 0.0, 2)} {unit} against {moved.reference} for "
-            f"{moved.class_name} "
-            f"(adjusted {probability(moved.apart_adjusted_p)}; {moved.entities:,} entities).",
-        )
-    if len(apart) > _SHOWN:
-        text = f"That of {len(apart) - _SHOWN} more groups moved so; see the table."
-        yield Statement(kind="fact", text=text)
-    if groups.shifts:
-        yield _relevance_moves(groups, f"{number(groups.practical)} {unit}")
-
-
-def _relevance_moves(groups: GroupChanges, limit: str) -> Statement:
-    """Return whether any group's relevance changed by itself."""
-    moved = list(
-        dict.fromkeys(shift.group for shift in groups.shifts if shift.verdict == "difference")
-    )
-    text = "Whether the relevance of mentions changed is open for some groups."
-    if moved:
-        text = f"The relevance of mentions changed by more than {limit} for {named(moved)}."
-    elif all(shift.verdict == "equivalent" for shift in groups.shifts):
-        text = f"The relevance of no group's mentions changed by more than {limit}."
-    return Statement(kind="fact", text=text)
 
 
 #: items up to which the interval is a bootstrap's; from there on Student's is the same

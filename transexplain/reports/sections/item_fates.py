@@ -10,7 +10,7 @@ from typing import Any
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ObjectStoreError
-from transexplain.reports.phrasing import counted, named, things
+from transexplain.reports.phrasing import counted
 from transexplain.reports.redaction import (
     Redactor,
     empty,
@@ -19,10 +19,10 @@ from transexplain.reports.redaction import (
     published,
     within,
 )
-from transexplain.reports.report_section import Section, SectionSource, Statement
+from transexplain.reports.report_section import Section, SectionSource, Statement, statements
 from transexplain.store import ranked_items, run_totals, runs, shard_digests, sink_files
 from transexplain.store.database import Database
-from transexplain.types.plans import AuditRun, Head
+from transexplain.types.plans import AuditRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,68 +153,19 @@ def _cells(
     )
 
 
-def _sentences(report: Any) -> Iterator[Statement]:
-    """Yield the numbers of items explained and failed, the accuracy, and texts that were cut."""
-    audited, counts = report.audited, report.counts
-    total = things(audited.modality, counts.total)
-    if counts.failed:
-        kinds = named([f"{kind.count:,} {kind.kind}" for kind in report.failures])
-        of_kinds = f" ({kinds})" if kinds else ""  # none where redaction left out the rare ones
-        text = f"{counts.done:,} of {total} were explained; {counts.failed:,} failed{of_kinds}."
-    elif counts.pending:
-        text = f"{counts.done:,} of {total} were explained so far."
-    else:
-        text = f"{total} {'was' if counts.total == 1 else 'were'} explained; none failed."
-    yield Statement(kind="fact", text=text)
-    if counts.pending:
-        why = f" ({counts.dead_shards} shards gave up)" if counts.dead_shards else ""
-        yield Statement(
-            kind="problem",
-            text=f"{things(audited.modality, counts.pending)} "
-            f"{'has' if counts.pending == 1 else 'have'} no result: the run is "
-            f"{audited.state}{why}. Everything below is about the rest.",
-        )
-    yield from _accuracy(counts, report.confusion, audited.head)
-    if counts.truncated:
-        yield Statement(
-            kind="problem",
-            text=f"{things(audited.modality, counts.truncated)} "
-            f"{'was' if counts.truncated == 1 else 'were'} longer than the model reads; only the "
-            "beginning was explained.",
-        )
-
-
 _FEWEST = 20  #: labelled items that a comparison with chance needs
 
 
-def _accuracy(counts: FateCounts, confusion: Confusion, head: Head) -> Iterator[Statement]:
-    if head == "span" and counts.accuracy is not None:
-        yield Statement(
-            kind="fact",
-            text=f"The model's answer is a given one for {counts.correct:,} of {counts.labelled:,} "
-            f"items that have one: exact match {counts.accuracy:.3f}.",
-        )
-        return
-    if counts.accuracy is None:
-        text = "No item has a label that is a class of the model, so the accuracy is not known."
-        yield Statement(kind="unknown", text=text)
-        return
-    agrees = f"{counts.correct:,} of {counts.labelled:,} labelled items"
-    chance = by_chance(confusion)
-    if chance is None or (
-        counts.labelled < _FEWEST or wilson(counts.correct, counts.labelled)[0] > chance
-    ):
-        yield Statement(
-            kind="fact",
-            text=f"The model agrees with the label of {agrees}: accuracy {counts.accuracy:.3f}.",
-        )
-        return
-    yield Statement(
-        kind="problem",
-        text=f"The model agrees with labels no more often than by chance: {agrees}, accuracy "
-        f"{counts.accuracy:.3f}, by chance {chance:.3f}. Check that the labels are read as the "
-        "right classes: `transexplain plan` prints how, and `labels` in the specification maps "
-        "them.",
+def _sentences(report: Any) -> Iterator[Statement]:
+    counts: FateCounts = report.counts
+    chance = by_chance(report.confusion) if counts.labelled >= _FEWEST else None
+    above = chance is None or wilson(counts.correct, counts.labelled)[0] > chance
+    return statements(
+        "data_headline.txt.j2",
+        audited=report.audited,
+        counts=counts,
+        kinds=[f"{kind.count:,} {kind.kind}" for kind in report.failures],
+        no_more_than_chance=None if above else chance,
     )
 
 

@@ -19,9 +19,9 @@ from transexplain.reports.evaluation.score_statistics import (
     gather,
     measured,
 )
-from transexplain.reports.phrasing import approximation_sentences, named, percent, power, things
+from transexplain.reports.phrasing import percent
 from transexplain.reports.redaction import empty, inside, published
-from transexplain.reports.report_section import Section, Statement
+from transexplain.reports.report_section import Section, Statement, statements
 from transexplain.store import readers, run_totals
 from transexplain.store.database import Database
 from transexplain.types.plans import AuditRun
@@ -105,46 +105,16 @@ def conservation_chart(conservation: Conservation) -> Drawing | None:
 
 def conservation_sentences(conservation: Conservation) -> Iterator[Statement]:
     """Yield whether the ledgers make up the logits, and whether relevance alone sums to them."""
-    worst = power(conservation.worst)
-    if conservation.tolerance is None:
-        yield Statement(
-            kind="fact",
-            text="The ledgers close: relevance, constants and what rules lost make up the logit to "
-            f"{worst} of the terms (half precision: measured, not judged).",
-        )
-    elif conservation.above:
-        yield Statement(
-            kind="problem",
-            text=f"The ledgers of {conservation.above:,} of {conservation.attributions:,} "
-            f"explanations do not close: the worst gap is {worst} of its terms, the tolerance "
-            f"{power(conservation.tolerance)}. Do not rely on them.",
-        )
-    else:
-        yield Statement(
-            kind="good",
-            text="The ledgers close for every explanation: relevance, constants and what rules "
-            f"lost make up the logit. The worst gap is {worst} of its terms, the tolerance "
-            f"{power(conservation.tolerance)}.",
-        )
-    yield from _conserved(conservation)
+    return statements("conservation.txt.j2", **_conserved(conservation))
 
 
-def _conserved(totals: Conservation) -> Iterator[Statement]:
-    """Yield whether the relevance of the positions alone sums to the logits."""
-    if totals.relevance_error is None:
-        return
-    holds = "sums" if totals.relevance_error <= CONSERVED else "does not sum"
-    related = (
-        f", their correlation {totals.correlation:.2f}" if totals.correlation is not None else ""
-    )
-    shares = totals.size_shares
-    beside = ", ".join(f"{name} {percent(shares[name])}" for name in _ENTRIES if shares.get(name))
-    yield Statement(
-        kind="fact",
-        text=f"The relevance of all positions by itself {holds} to the logit: they differ by "
-        f"{percent(totals.relevance_error)} of the logit on average{related}"
-        + (f". Shares of the sizes in the ledgers: {beside}." if beside else "."),
-    )
+def _conserved(conservation: Conservation) -> Mapping[str, Any]:
+    shares = conservation.size_shares
+    return {
+        "conservation": conservation,
+        "conserved": CONSERVED,
+        "shares": [f"{name} {percent(shares[name])}" for name in _ENTRIES if shares.get(name)],
+    }
 
 
 CONSERVATION_RULES = published(
@@ -226,40 +196,18 @@ def audited_label(run: AuditRun, plan: EvaluationPlan) -> str:
 
 
 def _sentences(report: Any) -> Iterator[Statement]:
-    """Yield whether explanations add up, distinguish classes and how often they beat chance."""
-    audited = report.audited
-    if report.counts.done:
-        imported = audited.task == "imported"
-        yield from _conservation(report.conservation, report.approximates, imported=imported)
-    sensitivity = report.class_sensitivity
-    if sensitivity is not None and sensitivity.mean < HARDLY:
-        yield Statement(
-            kind="problem",
-            text=f"{audited.method} hardly distinguishes classes here: class sensitivity "
-            f"{sensitivity.mean:.2f} on {things(audited.modality, sensitivity.items)}, where 0 is "
-            "the same map for every class. What is listed for a class shows which items are in it, "
-            "not what speaks for it.",
-        )
-    yield from _against_random(report.faithfulness, audited.modality)
-
-
-def _against_random(sampled: Faithfulness | None, modality: str) -> Iterator[Statement]:
-    """On how many measures the method beats random relevance."""
-    judged = [row for row in sampled.rows if row.beats is not None] if sampled else []
-    if sampled is None or not judged:
-        return
-    sample = things(modality, sampled.items)
-    beaten = [row for row in judged if row.beats]
-    lost = list(dict.fromkeys(row.title for row in judged if not row.beats))
-    measures = f"{len(judged)} measure{'' if len(judged) == 1 else 's'}"
-    doubt = (
-        f"; it does not beyond chance on {named(lost)}. Do not read its explanations as what the "
-        "model uses before a larger sample shows it"
-    )
-    yield Statement(
-        kind="problem" if lost else "good",
-        text=f"On a sample of {sample}, {sampled.method} beats a random ranking on "
-        f"{len(beaten)} of {measures} of faithfulness{doubt if lost else ''}.",
+    conservation, faithfulness = report.conservation, report.faithfulness
+    return statements(
+        "evidence_headline.txt.j2",
+        audited=report.audited,
+        counts=report.counts,
+        approximates=report.approximates,
+        approximation_sentences=phrasing.approximation_sentences,
+        sensitivity=report.class_sensitivity,
+        hardly=HARDLY,
+        faithfulness=faithfulness,
+        judged=[row for row in faithfulness.rows if row.beats is not None] if faithfulness else [],
+        **(_conserved(conservation) if conservation else {"conservation": None}),
     )
 
 
@@ -307,27 +255,6 @@ def _beats(row: FaithfulnessRow, p: float | None) -> bool | None:
     low, high = row.difference_interval
     sure = p < LEVEL if p is not None else low > 0 or high < 0
     return sure and (row.difference > 0 if row.better == "higher" else row.difference < 0)
-
-
-def _conservation(
-    conservation: Conservation | None, approximates: Approximation | None, *, imported: bool
-) -> Iterator[Statement]:
-    if approximates is not None:
-        yield Statement(kind="unknown", text=approximation_sentences(approximates))
-    elif imported:
-        yield Statement(
-            kind="unknown",
-            text="Not measured, because the model is not available: whether explanations add up to "
-            "the logit, whether they are faithful and distinguish classes, and whether swapped "
-            "mentions change the prediction.",
-        )
-    elif conservation is None:
-        yield Statement(
-            kind="unknown",
-            text="This method does not conserve: its numbers do not add up to the logit.",
-        )
-    else:
-        yield from conservation_sentences(conservation)
 
 
 def _shown(report: Any) -> Any:

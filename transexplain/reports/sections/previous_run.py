@@ -1,21 +1,28 @@
 """A run compared with the previous run: the differences of plan and findings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from transexplain.analysis.groups.intervals import ItemRate
 from transexplain.errors import ConfigurationError
 from transexplain.methods.explainer_files import portable
-from transexplain.reports.phrasing import named, percent
+from transexplain.reports.phrasing import named
 from transexplain.reports.redaction import Redactor, is_large, published
-from transexplain.reports.report_section import RunNamed, Section, Statement, merged, of_run
+from transexplain.reports.report_section import (
+    RunNamed,
+    Section,
+    Statement,
+    merged,
+    of_run,
+    statements,
+)
 from transexplain.reports.sections.group_relevance import key_of
 from transexplain.reports.sections.group_section import Groups, groups_of
 from transexplain.reports.sections.item_fates import FateCounts, counts_of
 from transexplain.reports.verdict_words import (
+    CHANGES,
     VerdictChange,
-    difference_statements,
     verdict_changes,
 )
 from transexplain.store import run_totals, runs
@@ -139,38 +146,25 @@ def _changes(
         )
 
 
-def _sentences(report: Any) -> Iterator[Statement]:
-    """Yield what changed since the run before, and what came out differently."""
+def _sentences(report: Any) -> Iterable[Statement]:
     previous: Previous | None = report.previous
     if previous is None:
-        return
+        return ()
     parts = {
         "the model": previous.model_changed,
         "the data": previous.data_changed,
         "the method": previous.method_changed,
     }
-    text = named([what for what, changed in parts.items() if changed])
-    text = f"{text[0].upper()}{text[1:]}" if text else "Neither model, data nor method"
-    changes = [f"{text} changed since run {previous.run_id}"]
-    if previous.common:
-        both = "with the same text in both" if previous.data_changed else "in both"
-        changes.append(
-            f"{previous.other_prediction:,} of {previous.common:,} items {both} are predicted "
-            "differently"
-        )
-    was, now = previous.counts.accuracy, report.counts.accuracy
-    if was is not None and now is not None:
-        changes.append(f"accuracy was {was:.3f} and is {now:.3f}")
-    yield Statement(kind="fact", text=f"{'; '.join(changes)}.")
+    changed = named([what for what, is_other in parts.items() if is_other])
     limit = report.groups.limits.rates if report.groups else 0.0
-    apart = [row for row in previous.rates if _moved(row) > limit]
-    for row in apart[:_NAMED]:
-        yield Statement(
-            kind="fact",
-            text=f"The model predicted {row.prediction} for {percent(row.before.share)} of items "
-            f"of {row.group}, and predicts it for {percent(row.now.share)}.",
-        )
-    yield from difference_statements(previous.verdicts)
+    return statements(
+        "previous_headline.txt.j2",
+        previous=previous,
+        changed=f"{changed[:1].upper()}{changed[1:]}",
+        accuracy=report.counts.accuracy,
+        apart=[row for row in previous.rates if _moved(row) > limit][:_NAMED],
+        **CHANGES,
+    )
 
 
 def _enough(row: GroupRate, fewest: int) -> bool:

@@ -34,7 +34,6 @@ def untested(summary: Any) -> tuple[Untested, ...]:
         groups=groups,
         unseen=_unseen(summary),
         short=phrasing.short,
-        things=phrasing.things,
         nearness=phrasing.nearness,
         sampled=phrasing.sampled,
         at_positions=AT_POSITIONS,
