@@ -405,6 +405,10 @@ def _median_published(
 
 _OF_SELECTION = ("selected", "rate", "interval", "ratio", "ratio_interval")
 _OF_SCORES = ("above", "scoring_rate", "scoring_ratio")
+_OF_FEW: Mapping[str, Any] = {
+    **dict.fromkeys(_OF_SELECTION, _published),
+    **dict.fromkeys(_OF_SCORES, _scores_published),
+}
 _RULES: Mapping[type, RedactionRules] = {
     ImpactByCategory: published(
         "columns unknown_values missing exclusion_reason data_source data_date in_use_since"
@@ -413,12 +417,7 @@ _RULES: Mapping[type, RedactionRules] = {
         "answer", median=_median_published, median_probability=_median_published
     ),
     ImpactTable: published(unknown=_unknown_published, rows=_rows_published),
-    ImpactRow: published(
-        "sex ethnicity",
-        least="items",
-        **dict.fromkeys(_OF_SELECTION, _published),
-        **dict.fromkeys(_OF_SCORES, _scores_published),
-    ),
+    ImpactRow: published("sex ethnicity", least="items", **_OF_FEW),
 }
 
 

@@ -142,14 +142,14 @@ def _chart(history: History, measures: Sequence[str]) -> dict[str, Any]:
 def _panel(history: History, rows: list[dict[str, Any]], title: str) -> dict[str, Any]:
     """Lines with points of the validation, the best one larger, and a rule for each stage."""
     last = history.steps / history.epoch_steps
-    x = {"field": "epoch", "type": "quantitative", "title": "epoch"}
+    x: dict[str, Any] = {"field": "epoch", "type": "quantitative", "title": "epoch"}
     x["scale"] = {"domain": [0, last], "nice": False}
-    y = {"field": "value", "type": "quantitative", "title": title}
+    y: dict[str, Any] = {"field": "value", "type": "quantitative", "title": title}
     y["scale"] = {"zero": False, "padding": 6}
     names = list(dict.fromkeys(str(row["line"]) for row in rows))
     colours = [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]
     legend = {"title": None, "orient": "top"} if len(names) > 1 else None
-    colour = {"field": "line", "type": "nominal", "legend": legend}
+    colour: dict[str, Any] = {"field": "line", "type": "nominal", "legend": legend}
     colour["scale"] = {"domain": names, "range": colours}
     curves = {"data": {"values": rows}, "encoding": {"x": x, "y": y, "color": colour}}
     validated = {"filter": "datum.part == 'validation'"}
