@@ -20,10 +20,10 @@ from transexplain.reports.charts import Series, line_drawing, stroke
 from transexplain.reports.coloured_text import spans_html
 from transexplain.reports.heatmap import colour_bar, data_uri
 from transexplain.reports.page import page, paragraphs
-from transexplain.reports.phrasing import class_phrase, named, probability, things
+from transexplain.reports.phrasing import class_phrase, probability, things
 from transexplain.reports.report_formats import plain, schema_of
 from transexplain.reports.report_formats import render_json as to_json
-from transexplain.reports.report_section import Statement, of_run
+from transexplain.reports.report_section import Statement, of_run, statements
 from transexplain.reports.sections.class_views import mean_heatmap
 from transexplain.reports.sections.gallery_items import (
     GalleryItem,
@@ -69,51 +69,30 @@ class StrategyReport:
 
 def headline(strategies: Strategies, classes: Sequence[str]) -> Iterator[Statement]:
     """Yield the sentences at the top: what looks like a shortcut first."""
-    clustered = [class_name for class_name in strategies.classes if class_name.clusters]
-    for view in clustered:
-        for cluster in view.clusters:
-            if cluster.suspicions:
-                name = class_phrase(strategies.target, view.class_name, classes)
-                suspected = suspicion(cluster, strategies.modality)
-                lead = f"{name}: cluster {cluster.number} of {len(view.clusters)}"
-                if len(view.clusters) == 1:
-                    lead = f"{name}, whose explanations are all alike,"
-                yield Statement(kind="flagged", text=f"{lead} looks like a shortcut. {suspected}")
-    if clustered and not any(cluster.suspicions for o in clustered for cluster in o.clusters):
-        where = "one rare word" if strategies.modality == "text" else "one corner or at one border"
-        yield Statement(
-            kind="clear",
-            text=f"No cluster stands out: in none does so much of the evidence lie in {where} that "
-            "it looks like a shortcut.",
-        )
-    yield from _counts(strategies, clustered, classes)
 
-
-def _counts(
-    strategies: Strategies, clustered: Sequence[ClassStrategies], classes: Sequence[str]
-) -> Iterator[Statement]:
     def name(view: ClassStrategies) -> str:
         return class_phrase(strategies.target, view.class_name, classes)
 
-    if several := [view for view in clustered if len(view.clusters) > 1]:
-        counts = named([f"{name(view)} ({len(view.clusters)})" for view in several])
-        yield Statement(kind="fact", text=f"Classes with several strategies: {counts}.")
-    if alike := [name(view) for view in clustered if len(view.clusters) == 1]:
-        yield Statement(kind="fact", text=f"One strategy each: {named(alike)}.")
-    if few := [
-        f"{name(view)} ({view.sampled})" for view in strategies.classes if not view.clusters
-    ]:
-        yield Statement(kind="unknown", text=f"Too few items to be clustered: {named(few)}.")
-    if drawn := [view for view in strategies.classes if view.sampled < view.items]:
-        yield Statement(
-            kind="fact",
-            text=f"Sampled with seed {strategies.seed}, at most {strategies.sample:,} of a class: "
-            + named([f"{name(view)} {view.sampled:,} of {view.items:,}" for view in drawn])
-            + ".",
-        )
-    if strategies.omitted:
-        count = f"{strategies.omitted} rarer {'class' if strategies.omitted == 1 else 'classes'}"
-        yield Statement(kind="fact", text=f"{count} not clustered; name one with --class.")
+    views = strategies.classes
+    clustered = [view for view in views if view.clusters]
+    return statements(
+        "strategies_headline.txt.j2",
+        s=strategies,
+        clustered=clustered,
+        name=name,
+        suspicion=suspicion,
+        suspected=any(cluster.suspicions for view in clustered for cluster in view.clusters),
+        several=[
+            f"{name(view)} ({len(view.clusters)})" for view in views if len(view.clusters) > 1
+        ],
+        alike=[name(view) for view in views if len(view.clusters) == 1],
+        few=[f"{name(view)} ({view.sampled})" for view in views if not view.clusters],
+        drawn=[
+            f"{name(view)} {view.sampled:,} of {view.items:,}"
+            for view in views
+            if view.sampled < view.items
+        ],
+    )
 
 
 def suspicion(cluster: Cluster, modality: str) -> str:

@@ -1,7 +1,8 @@
 """The table of one metric for one target, and an evaluation in one record and in sentences."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import axis_of, curve_of, metric_facts
@@ -29,8 +30,8 @@ from transexplain.reports.evaluation.score_statistics import (
     measured,
 )
 from transexplain.reports.page import paragraphs
-from transexplain.reports.phrasing import named, probability, signed, span, things, value
-from transexplain.reports.report_section import Statement, StatementKind, of_run
+from transexplain.reports.phrasing import probability, signed
+from transexplain.reports.report_section import Statement, StatementKind, of_run, statements
 from transexplain.reports.sections.item_fates import unreadable, unreadable_statements
 from transexplain.store import blocks, readers, runs
 from transexplain.store.database import Database
@@ -245,9 +246,19 @@ def scale(table: ScoreTable) -> float:
 
 def headline(evaluated: EvaluatedRun, tables: Sequence[ScoreTable]) -> tuple[Statement, ...]:
     """The sentences at the top of a report."""
-    return (
-        *_coverage(evaluated, tables),
-        *(line for table in tables for line in _of_table(table, len(evaluated.targets) > 1)),
+    rows = [row for table in tables for row in table.rows]
+    return tuple(
+        statements(
+            "evaluation_headline.txt.j2",
+            evaluated=evaluated,
+            tables=tables,
+            partly=list(dict.fromkeys(row.method for row in rows if row.missing and row.items)),
+            kind=_kind,
+            compared=_compared,
+            beats=_beats,
+            correlation=correlation,
+            p_value=p_value,
+        )
     )
 
 
@@ -265,62 +276,6 @@ def beyond_chance(difference: ScoreDifference | None) -> bool | None:
     return low > 0 or high < 0
 
 
-def _coverage(evaluated: EvaluatedRun, tables: Sequence[ScoreTable]) -> Iterator[Statement]:
-    counted = things(evaluated.modality, evaluated.measured)
-    verb = "was" if evaluated.measured == 1 else "were"
-    failed = f"; {evaluated.failed:,} failed" if evaluated.failed else ""
-    yield Statement(kind="fact", text=f"Explanations of {counted} {verb} measured{failed}.")
-    if evaluated.state != "done":
-        yield Statement(
-            kind="problem",
-            text=f"The run is {evaluated.state}: everything below is about what is there so far.",
-        )
-    partly = {
-        row.method: sum(row.missing.values())
-        for table in tables
-        for row in table.rows
-        if row.missing and row.items
-    }
-    if partly:
-        yield Statement(
-            kind="problem",
-            text=f"Not every item could be measured by every metric for {named(list(partly))}; "
-            "the tables count them with their reasons.",
-        )
-
-
-def _of_table(table: ScoreTable, name_target: bool) -> Iterator[Statement]:
-    where = f"{table.title}, {table.target}" if name_target else table.title
-    if table.pair:
-        yield from _of_pairs(table, where)
-        return
-    best = next((row for row in table.rows if row.method == table.best), None)
-    if best is None or best.mean is None:
-        if table.better == "neither":
-            return
-        yield Statement(kind="unknown", text=f"{where}: no method could be measured.")
-        return
-    interval = f", 95\u00a0% interval {span(best.interval)}" if best.interval else ""
-    yield Statement(
-        kind=_kind(table),
-        text=f"{where}: {best.method} is best ({value(best.mean)}{interval}; "
-        f"{best.items:,} item{'' if best.items == 1 else 's'}). "
-        f"{' '.join([*_runners_up(table), *_random(table)])}".strip(),
-    )
-
-
-def _of_pairs(table: ScoreTable, where: str) -> Iterator[Statement]:
-    correlations = [f"{row.method} {correlation(row)}" for row in table.rows if correlation(row)]
-    same = [row.method for row in table.rows if row.items > 1 and not correlation(row)]
-    if correlations:
-        constant = f" {named(same)}: one of both is the same for every item." if same else ""
-        yield Statement(
-            kind="fact",
-            text=f"{where}: correlation of {table.pair[0]} and {table.pair[1]}: "
-            f"{', '.join(correlations)}.{constant}",
-        )
-
-
 def _kind(table: ScoreTable) -> StatementKind:
     if any(_beats(table, row) is False for row in table.rows if row.kind == "random"):
         return "problem" if table.of_content else "fact"
@@ -332,34 +287,14 @@ def _rivals(table: ScoreTable) -> list[Row]:
     return [row for row in table.rows if row.kind == "method" and row.method != table.best]
 
 
-def _runners_up(table: ScoreTable) -> Iterator[str]:
-    if not table.of_content:
-        return  # what is cheap is measured by batch, so that items are no independent draws
-    compared = [row for row in _rivals(table) if row.difference is not None]
-    unsure = [row.method for row in compared if beyond_chance(row.difference) is False]
-    unknown = [row.method for row in compared if beyond_chance(row.difference) is None]
-    if unsure:
-        yield f"Its lead over {named(unsure)} may be chance."
-    elif compared and not unknown:
-        runner = compared[0]
-        by = f" ({p_value(runner.difference)})" if p_value(runner.difference) else ""
-        yield f"Its lead over {runner.method}{by} and all others is beyond chance."
-    if unknown:
-        yield f"Too few items to judge its lead over {named(unknown)}."
-
-
-def _random(table: ScoreTable) -> Iterator[str]:
-    if not table.of_content:
-        return
-    for row in table.rows:
-        if row.kind == "random" and row.difference is not None:
-            beats = _beats(table, row)
-            if beats is None:
-                yield f"Too few items to compare it with {row.method}."
-            elif beats:
-                yield f"It beats {row.method} beyond chance."
-            else:
-                yield f"It does not beat {row.method} beyond chance."
+def _compared(table: ScoreTable) -> dict[str, Any]:
+    """The rivals of the best method by what is known of its lead; the nearest where it is sure."""
+    known = [row for row in _rivals(table) if row.difference is not None]
+    by: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+    for row in known:
+        by[beyond_chance(row.difference)].append(row.method)
+    sure = known and not by[False] and not by[None]
+    return {"unsure": by[False], "unknown": by[None], "nearest": known[0] if sure else None}
 
 
 def _beats(table: ScoreTable, row: Row) -> bool | None:
