@@ -8,6 +8,7 @@ from transexplain.analysis.groups.group_verdicts import VerdictState
 from transexplain.analysis.groups.intervals import wilson
 from transexplain.analysis.groups.measures import Measure
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeSide
+from transexplain.reports.page import paragraphs
 from transexplain.reports.phrasing import (
     approximation_sentences,
     class_phrase,
@@ -26,7 +27,7 @@ from transexplain.reports.sections.group_answers import (
     verdict_sentence,
 )
 from transexplain.reports.sections.group_section import Groups, control_sentences
-from transexplain.reports.sections.mixed_section import mixture_sentence as mixture
+from transexplain.reports.sections.mixed_section import mixture_sentence
 from transexplain.types.findings import GroupStatistic
 
 
@@ -137,37 +138,14 @@ def errors(groups: Groups | None) -> Iterator[str]:
 
 def checks(summary: Summary) -> Iterator[str]:
     """Controls and quality of the explanations that the run measured."""
-    conservation = summary.conservation
-    if summary.approximates is not None:
-        yield approximation_sentences(summary.approximates)
-    if summary.mixed is not None:
-        yield mixture(summary.mixed)
-    if conservation is not None and conservation.tolerance is not None:
-        yield (
-            f"The ledgers of {conservation.attributions - conservation.above:,} of "
-            f"{conservation.attributions:,} "
-            "explanations close: relevance, constants and what rules lost make up the logit (worst "
-            f"relative gap {conservation.worst:.1e}, tolerance {conservation.tolerance:g})."
-        )
-    if conservation is not None and conservation.relevance_error is not None:
-        yield (
-            "The relevance of all positions by itself differs from the logit by "
-            f"{percent(conservation.relevance_error)} of the logit on average."
-        )
-    if summary.faithfulness is not None:
-        judged = [row for row in summary.faithfulness.rows if row.beats is not None]
-        won = sum(bool(row.beats) for row in judged)
-        yield (
-            f"On {summary.faithfulness.items:,} items {summary.audited.method} beats a random "
-            f"ranking on {won} of {len(judged)} measures of faithfulness."
-        )
-    if summary.class_sensitivity is not None:
-        yield (
-            f"Class sensitivity {summary.class_sensitivity.mean:.2f} on "
-            f"{summary.class_sensitivity.items:,} items (0: the same map for every class)."
-        )
-    if summary.groups is not None:
-        yield from control_sentences(summary.groups)
+    lines = paragraphs(
+        "checks.txt.j2",
+        s=summary,
+        approximation_sentences=approximation_sentences,
+        mixture_sentence=mixture_sentence,
+        controls=control_sentences(summary.groups) if summary.groups else (),
+    )
+    return filter(None, lines)
 
 
 def redaction(summary: Summary) -> str | None:

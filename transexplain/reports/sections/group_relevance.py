@@ -32,7 +32,8 @@ from transexplain.analysis.groups.shard_aggregate import GapTotals, ShardAggrega
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_tables import titled
-from transexplain.reports.phrasing import class_phrase, named, number, percent, probability
+from transexplain.reports.page import paragraphs
+from transexplain.reports.phrasing import class_phrase, number, percent, probability
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
@@ -79,56 +80,13 @@ def learnt(row: RandomisedRow, difference: float) -> str:
 
 def randomised_sentence(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
     """The result of the randomised models, in a sentence."""
-    if not randomised.items:
-        return (
-            f"Randomised model: it could be explained on none of the {randomised.failed:,} sampled "
-            "items, so what such a model shows was not measured."
-        )
-    lost = f" ({randomised.failed:,} more could not be explained)" if randomised.failed else ""
-    what = (
-        "Randomised model"
-        if randomised.draws == 1
-        else f"Randomised models, {randomised.draws} draws"
-    )
-    begun = f"{what}, over {randomised.items:,} sampled items{lost}: "
-    if not randomised.rows:
-        return f"{begun}too few entities are mentioned in them to compare groups."
-    times = "verdict" if randomised.randomised_differences == 1 else "verdicts"
-    return (
-        f"{begun}{randomised.randomised_differences} {times} of difference, where the audited "
-        f"model has {randomised.differences} over the same items. {_survivors(rows, randomised)}"
-    )
-
-
-def _survivors(rows: Sequence[GroupStatistic], randomised: Randomised) -> str:
-    if not any(row.flagged for row in rows):
-        return "The table has no difference that it could explain away."
     flagged = {key_of(row): row for row in rows if row.flagged}
     names: dict[Shown, list[str]] = {"material": [], "small": [], "unknown": []}
     for control in randomised.rows:
         if (row := flagged.get(key_of(control))) is not None:
             of_kind = names[control.shown(row.difference or 0.0)]
             of_kind += [control.group] if control.group not in of_kind else []
-    sentences = []
-    if names["material"]:
-        sentences.append(
-            f"At least half of the difference survives randomisation for "
-            f"{named(names['material'])}; it comes from the words or the method, not only from "
-            "what the model learnt."
-        )
-    if names["small"]:
-        sentences.append(
-            f"Less than half survives for {named(names['small'])}: what the model learnt makes "
-            "the difference."
-        )
-    if names["unknown"]:
-        sentences.append(
-            f"How much survives is not known for {named(names['unknown'])}: the sampled items "
-            "(groups.check) are too few, or differ otherwise than all items."
-        )
-    return (
-        " ".join(sentences) or "None of the table's differences could be compared over these items."
-    )
+    return paragraphs("randomised.txt.j2", r=randomised, flagged=flagged, **names)[0]
 
 
 def planted_sentence(controls: tuple[Planted, ...]) -> str:
