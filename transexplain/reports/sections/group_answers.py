@@ -1,7 +1,7 @@
 """The model's predictions where a group is mentioned, and the verdict on each group."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,7 +42,7 @@ from transexplain.analysis.groups.outcomes import (
 )
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.errors import ConfigurationError, TargetError
-from transexplain.reports.phrasing import named, signed
+from transexplain.reports.phrasing import signed
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
@@ -51,7 +51,7 @@ from transexplain.reports.redaction import (
     is_large,
     published,
 )
-from transexplain.reports.report_section import Statement, StatementKind
+from transexplain.reports.report_section import StatementKind
 from transexplain.reports.sections.group_matching import GroupMatching
 from transexplain.store import run_totals
 from transexplain.store.database import Database
@@ -490,22 +490,11 @@ RULES: Mapping[type, RedactionRules] = {
 
 
 #: state of a verdict -> how its sentence is marked, the gravest first
-_KINDS: dict[VerdictState, StatementKind] = {
+KINDS: dict[VerdictState, StatementKind] = {
     "flagged": "flagged",
     "open": "unknown",
     "clear": "clear",
 }
-
-
-def verdict_statements(verdicts: Sequence[GroupVerdict], most: int) -> Iterator[Statement]:
-    """The verdicts, the gravest first; of each kind at most `most` with their reasons."""
-    by = by_state(verdicts)
-    for state, kind in _KINDS.items():
-        for verdict in by[state][:most]:
-            yield Statement(kind=kind, text=verdict_sentence(verdict))
-        if rest := by[state][most:]:
-            names = named([verdict.group for verdict in rest])
-            yield Statement(kind=kind, text=f"{state.capitalize()} as well: {names}.")
 
 
 def hidden_parts(rows: Sequence[Counterfactual]) -> str:
@@ -554,5 +543,5 @@ def by_state(verdicts: Sequence[GroupVerdict]) -> dict[VerdictState, list[GroupV
         return -max(sizes, default=0.0)
 
     return {
-        state: sorted((row for row in verdicts if row.state == state), key=size) for state in _KINDS
+        state: sorted((row for row in verdicts if row.state == state), key=size) for state in KINDS
     }

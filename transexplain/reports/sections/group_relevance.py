@@ -33,13 +33,12 @@ from transexplain.evaluating.metrics import metric_facts
 from transexplain.reports import forest
 from transexplain.reports.evaluation.evaluation_tables import titled
 from transexplain.reports.page import paragraphs
-from transexplain.reports.phrasing import class_phrase, number, percent, probability
+from transexplain.reports.phrasing import number, percent
 from transexplain.reports.redaction import (
     RedactionRules,
     Redactor,
     published,
 )
-from transexplain.reports.report_section import Statement
 from transexplain.reports.sections.group_matching import matching_of, rare_groups, without_rare
 from transexplain.reports.sections.measured_faithfulness import audited_label
 from transexplain.reports.sections.mixed_section import compared
@@ -229,41 +228,7 @@ def group_tables(rows: Sequence[GroupStatistic], practical: float) -> Iterator[G
 RELEVANCE = "Relevance: "  #: how sentences about where answers come from begin
 
 
-def relevance_statements(
-    rows: Sequence[GroupStatistic],
-    randomised: Randomised | None,
-    *,
-    unit: str,
-    classes: Sequence[str],
-    most: int,
-) -> Iterator[Statement]:
-    """Yield where answers come from, at most `most` comparisons; it flags no group."""
-    flagged = sorted((row for row in rows if row.flagged), key=lambda r: -abs(r.difference or 0.0))
-    for row in flagged[:most]:
-        what = class_phrase(row.target, row.class_name, classes)
-        text = f"{_finding(row, what, unit)}{_unlearnt(row, randomised)}"
-        yield Statement(kind="fact", text=text)
-    if (rest := len(flagged) - most) > 0:
-        more = "comparison" if rest == 1 else "comparisons"
-        yield Statement(
-            kind="fact", text=f"Relevance differs in {rest} more {more}; see the table."
-        )
-
-
-def _finding(row: GroupStatistic, what: str, unit: str) -> str:
-    difference = row.difference or 0.0
-    low, high = row.difference_interval or (0.0, 0.0)
-    more = "more" if difference > 0 else "less"
-    unit = {"logits": "logit"}.get(unit, unit)
-    return (
-        f"{RELEVANCE}mentions of {row.group} add {number(abs(difference))} {unit} {more} to "
-        f"{what} than those of {row.reference} (95\u00a0% interval {number(low)} to "
-        f"{number(high)}; adjusted {probability(row.adjusted_p)}; {row.entities:,} entities in "
-        f"{row.documents:,} items)."
-    )
-
-
-def _unlearnt(row: GroupStatistic, randomised: Randomised | None) -> str:
+def unlearnt(row: GroupStatistic, randomised: Randomised | None) -> str:
     """Return how much of it models that have learnt nothing show; "" where it is unknown."""
     for control in randomised.rows if randomised else ():
         if key_of(control) == key_of(row):

@@ -1,6 +1,6 @@
 """The section on entity groups: verdicts, answers, relevance and controls."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,16 +22,16 @@ from transexplain.analysis.groups.outcomes import Outcome
 from transexplain.analysis.groups.randomised_control import Randomised, randomised_control
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.reports.forest import axis_around
-from transexplain.reports.phrasing import named
+from transexplain.reports.phrasing import class_phrase
 from transexplain.reports.redaction import (
     Redactor,
     empty,
     published,
     within,
 )
-from transexplain.reports.report_section import Section, Statement
+from transexplain.reports.report_section import Section, Statement, statements
 from transexplain.reports.sections import group_answers, group_matching, group_relevance
-from transexplain.reports.sections.group_answers import Proxies, verdict_statements
+from transexplain.reports.sections.group_answers import Proxies
 from transexplain.reports.sections.group_matching import (
     Dropped,
     GroupMatching,
@@ -46,7 +46,6 @@ from transexplain.reports.sections.group_relevance import (
     group_tables,
     key_of,
     quality_by_group,
-    relevance_statements,
     rules_of,
     shown_rankings,
     with_measures,
@@ -163,40 +162,28 @@ def control_sentences(groups: Groups) -> list[str]:
     return sentences
 
 
-_SENTENCES = 6  #: of one kind
-_NEVER_NAMED = 4
-
-
-def _sentences(report: Any) -> Iterator[Statement]:
+def _sentences(report: Any) -> Iterable[Statement]:
     groups: Groups | None = report.groups
     if groups is None:
-        if report.audited.modality == "text":
-            yield Statement(
-                kind="unknown",
-                text="No entity groups were given, so mentions are not compared.",
-            )
-        return
-    yield from verdict_statements(groups.verdicts, _SENTENCES)
-    yield from relevance_statements(
-        groups.rows,
-        groups.randomised,
-        unit=report.audited.unit,
-        classes=report.audited.classes,
-        most=_SENTENCES,
+        text = "No entity groups were given, so mentions are not compared."
+        of_texts = report.audited.modality == "text"
+        return [Statement(kind="unknown", text=text)] if of_texts else []
+    never, flagged = groups.never_mentioned, [row for row in groups.rows if row.flagged]
+    by = group_answers.by_state(groups.verdicts)
+    return statements(
+        "groups_headline.txt.j2",
+        verdicts=[(state, kind, by[state]) for state, kind in group_answers.KINDS.items()],
+        verdict_sentence=group_answers.verdict_sentence,
+        differing=sorted(flagged, key=lambda row: -abs(row.difference or 0.0)),
+        relevance=group_relevance.RELEVANCE,
+        unlearnt=lambda row: group_relevance.unlearnt(row, groups.randomised),
+        audited=report.audited,
+        class_phrase=class_phrase,
+        absent=sorted({row.reference for row in groups.rows} & set(never)),
+        never=never,
+        sources=groups.sources,
+        most=6,  # of one kind
     )
-    never = groups.never_mentioned
-    if absent := sorted({row.reference for row in groups.rows} & set(never)):
-        yield Statement(
-            kind="problem",
-            text=f"Nothing was compared with {named(absent)}: the reference is never mentioned.",
-        )
-    if len(never) > _NEVER_NAMED:
-        yield Statement(
-            kind="unknown",
-            text=f"{len(never)} of the {len(groups.sources)} groups were never mentioned.",
-        )
-    elif never:
-        yield Statement(kind="unknown", text=f"Never mentioned: {named(never)}.")
 
 
 def _drawing(report: Any) -> Mapping[str, Any]:
