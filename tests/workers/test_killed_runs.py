@@ -107,44 +107,6 @@ def test_poison_costs_itself_and_retry_brings_it_back(tmp_path: Path) -> None:
     assert found.keys() == wanted.keys()
 
 
-@pytest.mark.exhaustive
-def test_one_process_says_what_hung_and_resume_goes_on(tmp_path: Path) -> None:
-    spec = str(make_audit(tmp_path))
-    url = url_of(tmp_path)
-    first = run_audit(tmp_path, url, "run", spec, CHAOS_HANGS=HANGS)
-    assert first.returncode == 70, first.stdout + first.stderr
-    assert f"'{HANGS}'" in first.stderr or "..." in first.stderr
-    with open_database(url) as db:
-        run_id = runs.get(db, "latest").id
-        [suspect] = [one for one in shards.list_shards(db, run_id) if one.caution.alone]
-    assert f"`transexplain resume {run_id}` goes on" in first.stderr
-    assert suspect.state == "queued"
-    assert HANGS in suspect.caution.alone
-    ends = [run_audit(tmp_path, url, "resume", CHAOS_HANGS=HANGS).returncode for _ in range(2)]
-    assert ends == [70, 3]
-    failures, _ = stored(url)
-    assert list(failures) == [HANGS]
-
-
-@pytest.mark.exhaustive
-def test_kills_from_outside_blame_no_item(tmp_path: Path) -> None:
-    """Whoever ends `run` and `resume` in the same item again and again convicts nobody."""
-    spec = str(make_audit(tmp_path, items=8, shard_size=8, batch_tokens=1))
-    url = url_of(tmp_path)
-    outside = {"CHAOS_ENDS_PARENT": "5"}
-    ends = [run_audit(tmp_path, url, "run", spec, **outside).returncode]
-    ends += [run_audit(tmp_path, url, "resume", **outside).returncode for _ in range(4)]
-    assert ends[:3] == [-signal.SIGKILL] * 3
-    with open_database(url) as db:
-        [status] = shards.list_shards(db, runs.get(db, "latest").id)
-    assert not status.caution.quarantined
-    assert run_audit(tmp_path, url, "resume").returncode == 0
-    with open_database(url) as db:
-        run = runs.get(db, "latest")
-        assert (run.state, list(readers.iter_items(db, run.id, only_failed=True))) == ("done", [])
-        assert len(list(readers.iter_items(db, run.id))) == 8
-
-
 def below(pid: int) -> Iterator[int]:
     """Processes that this one started, and those that these did."""
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -191,11 +153,9 @@ def run_at_work(folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_no_process_outlives_a_run_that_was_killed(tmp_path: Path, processes: str) -> None:
-    """Neither those that read, nor what they came from, of one worker or of several."""
-    words = ["--host-processes", "2", "--processes", processes]
-    with run_at_work(tmp_path, *words) as process:
+def test_no_process_outlives_a_run_that_was_killed(tmp_path: Path) -> None:
+    """Neither those that read, nor what they came from, of several workers."""
+    with run_at_work(tmp_path, "--host-processes", "2", "--processes", "2") as process:
         wait_for(lambda: len(list(below(process.pid))) >= 3, "processes that read")
         begun = list(below(process.pid))
         process.kill()
@@ -222,22 +182,6 @@ def test_a_signal_to_all_processes_gives_the_shard_back(
     assert {one.state for one in states} <= {"queued", "done"}
     assert [one.attempt for one in states if one.state == "queued"].count(0) >= 3, "uncounted"
     assert not any(one.caution.alone or one.error for one in states), "and without blame"
-
-
-@pytest.mark.exhaustive
-def test_readers_that_are_killed_from_outside_cost_a_retry_and_no_item(tmp_path: Path) -> None:
-    with run_at_work(tmp_path, "--host-processes", "1") as process:
-        parents = [pid for pid in below(process.pid) if list(below(pid))]
-        pids = [pid for parent in parents for pid in below(parent)]
-        assert pids, "they come from a process that was begun for it"
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        log = tmp_path / "run.log"
-        assert process.wait(PATIENCE) == 0, log.read_text(encoding="utf-8")
-    with open_database(url_of(tmp_path)) as db:
-        run = runs.get(db, "latest")
-        assert (run.state, run.shards["done"]) == ("done", 5)
-        assert list(readers.iter_items(db, run.id, only_failed=True)) == []
 
 
 @contextmanager
