@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from gallery import Gallery
 from kinds_of_audits import LABELS, TYPES, several, tagged_rows, tagger
 from tiny_audit import make_audit, texts
 from tiny_models import bert, wordpiece
@@ -184,7 +185,6 @@ def test_an_audit_names_classes_called_by_digits_in_every_key(tmp_path: Path) ->
     assert found.plan.impact.favourable == ("3", "low")
 
 
-Call = Callable[..., tuple[int, str]]
 QUIET: dict[str, Any] = {"evaluation": {"items": 0}}
 
 
@@ -264,46 +264,6 @@ def test_labels_between_separators_read_as_lists_do(tmp_path: Path) -> None:
     assert plans[0].several is not None and plans[0].several.thresholds == {}
     assert [one.name for one in answers_of(plans[0])] == list(LABELS)
     assert {one.minus for one in answers_of(plans[0])} == {()}
-
-
-@pytest.mark.exhaustive
-def test_an_audit_of_several_labels_is_counted_by_hand(call: Call, tmp_path: Path) -> None:
-    path = str(audit(tmp_path, thresholds={"threat": 0.4}))
-    code, printed = call("run", path, "--json")
-    assert code == 0, printed
-    assert call("export", "--format", "csv", "-o", "tables")[0] == 0
-    with (tmp_path / "tables" / "predictions.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    model = te.load_model(str(tmp_path / "model"))
-    every = te.explain(model, texts(40), target="all")
-    chances = 1 / (1 + np.exp(-np.array([one.logit for one in every]).reshape(40, 3)))
-    chosen = chances >= [0.5, 0.5, 0.4]
-    for number, (row, of_item) in enumerate(zip(rows, chosen, strict=True)):
-        names = [name for name, one in zip(LABELS, of_item, strict=True) if one]
-        assert row["prediction"] == (" + ".join(names) or "(none)")
-        given = [one for place, one in enumerate(LABELS) if (number >> place) & 1]
-        assert row["label"] == (" + ".join(given) or "(none)")
-    assert len({row["prediction"] for row in rows}) > 2
-    report = json.loads(call("report", "latest", "--json")[1])
-    outcomes = outcomes_of(report, "things")
-    assert set(outcomes) == set(LABELS)
-    mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
-    for name, one in outcomes.items():
-        place = LABELS.index(name)
-        assert one["own"]["selected"]["count"] == int(chosen[mentions, place].sum())
-        assert one["own"]["selected"]["total"] == int(mentions.sum())
-        labelled = np.array([(i >> place) & 1 for i in range(40)], dtype=bool)
-        wrong = (labelled ^ chosen[:, place])[mentions].sum()
-        assert one["own"]["error"]["count"] == int(wrong)
-    assert call("verify", "latest")[0] == 0
-    code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
-    assert code == 0 and "toxic" in printed
-    silent = several()
-    with torch.no_grad():
-        silent.classifier.bias.sub_(100.0)
-    silent.save_pretrained(tmp_path / "model")
-    code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
-    assert code == 0 and "nothing is predicted; --target names" in printed
 
 
 TEXT = "a nice film un good x goods e"
@@ -407,53 +367,6 @@ def test_labels_make_entities(
     assert caught.value.kind == "bad-label"
 
 
-def tagged_audit(folder: Path, seed: int = 0, *, labelled: bool = True, **keys: Any) -> Path:
-    """The tiny audit of a model that labels tokens; every second word is a PER in the data."""
-    path = make_audit(folder, **{"targets": ["predicted"], **keys})
-    module = tagger(seed)
-    module.save_pretrained(folder / "model")
-    rows = tagged_rows() if labelled else [{"text": text} for text in texts(40)]
-    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def outcomes_of(report: dict[str, Any], group: str) -> dict[str, Any]:
-    """The outcomes of a group over all strata, by prediction."""
-    found = report["groups"]["outcomes"]
-    return {one["prediction"]: one for one in found if one["group"] == group and not one["stratum"]}
-
-
-@pytest.mark.exhaustive
-def test_an_audit_of_entities_is_counted_by_hand(call: Call, tmp_path: Path) -> None:
-    path = str(tagged_audit(tmp_path))
-    code, printed = call("run", path)
-    assert code == 0 and "of 32 entities predicted as PER that mention things" in printed, printed
-    tagging = te.load_model(str(tmp_path / "model"))
-    things = {"film", "goods", "x"}
-    selected = recalled = given = 0
-    rows = [json.loads(one) for one in (tmp_path / "texts.jsonl").read_text().splitlines()]
-    for row in rows:
-        found = {}
-        for one in te.explain(tagging, row["text"]):
-            begin, _, end = one.notes[0].removeprefix("explains the label of characters ").split()
-            found[int(begin), int(end)] = one.class_name
-        spans = {(begin, end): "PER" for begin, end, _ in row["label"]}
-        for begin, end in {**spans, **found}:
-            if things & {*row["text"][begin:end].split()}:
-                is_per = found.get((begin, end)) == "PER"
-                selected += is_per
-                given += (begin, end) in spans
-                recalled += is_per and (begin, end) in spans
-    report = json.loads(call("report", "latest", "--json")[1])
-    per = outcomes_of(report, "things")["PER"]["own"]
-    assert per["selected"]["count"] == selected > 0
-    recall = per["true_positive"]
-    assert (recall["count"], recall["total"]) == (recalled, given) and recalled > 0
-    assert call("verify", "latest")[0] == 0
-    code, printed = call("explain", TEXT, "--model", str(tmp_path / "model"))
-    assert code == 0 and "explains the label of characters" in printed, printed
-
-
 def starred(folder: Path, **keys: Any) -> Path:
     """The tiny audit, its texts rated by one to five stars."""
     path = make_audit(folder, groups=None, evaluation={"items": 0}, **keys)
@@ -486,13 +399,6 @@ def test_stars_are_classes_where_a_mapping_says_so(
     assert f"{unknown} labels" in warning and "by-index" not in warning
 
 
-def test_names_need_no_mapping(tmp_path: Path) -> None:
-    spec = make_audit(tmp_path, groups=None, evaluation={"items": 0})
-    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
-    assert found.labels == {"bad": "bad", "good": "good", "so-so": "so-so"}
-    assert not found.warnings
-
-
 @pytest.mark.exhaustive
 def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) -> None:
     path = str(starred(tmp_path, labels={1: "bad", 5: "good"}))
@@ -512,6 +418,52 @@ def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) 
     assert call("export", "--format", "jsonl", "-o", "all.jsonl")[0] == 0
     lines = (tmp_path / "all.jsonl").read_text(encoding="utf-8").splitlines()
     assert {json.loads(line)["raw_label"] for line in lines} == set("12345")
+
+
+def outcomes_of(gallery: Gallery, name: str) -> dict[str, Any]:
+    """The outcomes of the group `things` over all strata, by prediction."""
+    found = gallery.document(name)["groups"]["outcomes"]
+    return {one["prediction"]: one["own"] for one in found if one["group"] == "things"}
+
+
+@pytest.mark.exhaustive
+def test_several_labels_of_a_group_are_counted_by_hand(gallery: Gallery) -> None:
+    model = te.load_model(str(gallery["labels"].folder / "model"))
+    every = te.explain(model, texts(40), target="all")
+    chosen = np.array([one.logit for one in every]).reshape(40, 3) >= 0
+    outcomes = outcomes_of(gallery, "labels")
+    assert set(outcomes) == set(LABELS)
+    mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
+    for place, name in enumerate(LABELS):
+        selected = outcomes[name]["selected"]
+        assert selected["count"] == int(chosen[mentions, place].sum())
+        assert selected["total"] == int(mentions.sum())
+        labelled = np.array([(i >> place) & 1 for i in range(40)], dtype=bool)
+        wrong = (labelled ^ chosen[:, place])[mentions].sum()
+        assert outcomes[name]["error"]["count"] == int(wrong)
+
+
+@pytest.mark.exhaustive
+def test_entities_of_a_group_are_counted_by_hand(gallery: Gallery) -> None:
+    tagging = te.load_model(str(gallery["tokens"].folder / "model"))
+    things = {"film", "goods", "x"}
+    selected = recalled = labelled = 0
+    for row in tagged_rows():
+        predicted = {}
+        for one in te.explain(tagging, row["text"]):
+            begin, _, end = one.notes[0].removeprefix("explains the label of characters ").split()
+            predicted[int(begin), int(end)] = one.class_name
+        spans = {(begin, end) for begin, end, _ in row["label"]}
+        for place in {*spans, *predicted}:
+            if things & {*row["text"][slice(*place)].split()}:
+                is_per = predicted.get(place) == "PER"
+                selected += is_per
+                labelled += place in spans
+                recalled += is_per and place in spans
+    per = outcomes_of(gallery, "tokens")["PER"]
+    assert per["selected"]["count"] == selected > 0
+    recall = per["true_positive"]
+    assert (recall["count"], recall["total"]) == (recalled, labelled) and recalled > 0
 
 
 @pytest.mark.parametrize("problem", ["regression", "multi_label_classification"])
