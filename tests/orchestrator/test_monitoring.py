@@ -6,7 +6,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 from wsgiref.util import setup_testing_defaults
 
@@ -384,41 +384,25 @@ def test_a_look_that_hangs_holds_up_nobody_and_others_begin_beside_it(
 def test_a_database_that_goes_away_freezes_and_comes_back(
     postgres_url: str, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen by both servers at once, behind a proxy; each says so, and recovers by itself."""
+    """Behind a proxy; the server says so, and recovers by itself."""
     monkeypatch.setattr("orchestrator.monitoring.probes._HUNG", 0.1)
-    testclient = pytest.importorskip("starlette.testclient")
-    from orchestrator.serve.access import AccessRules
-    from orchestrator.serve.application import application
-
     url = make_url(postgres_url)
     open_database(postgres_url, upgrade=True).close()
-    with TcpProxy(url.host or "127.0.0.1", url.port or 5432) as proxy, ExitStack() as open_stores:
+    with TcpProxy(url.host or "127.0.0.1", url.port or 5432) as proxy:
         through = url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
-        stores = [Database(through, read_only=one) for one in (False, True)]
-        for one in stores:
-            open_stores.callback(one.close)
-        get = asked(stores[0], within=1.0)
-        rules = AccessRules(token="a-token-of-thirty-two-characters")
-        client = open_stores.enter_context(
-            testclient.TestClient(application(stores[1], rules), base_url="http://localhost")
-        )
-
-        def seen() -> list[tuple[int, str]]:
-            answer = client.get("/readyz")
-            return [get("/readyz"), (answer.status_code, answer.text)]
-
-        assert seen() == [(200, "ready\n")] * 2
-        proxy.refuse()
-        assert seen() == [(503, "not ready\n")] * 2
-        assert get("/metrics")[1].split()[-2:] == ["transexplain_up", "0.0"]
-        assert get("/healthz") == (200, "alive\n") and client.get("/healthz").status_code == 200
-        proxy.listen()
-        assert seen() == [(200, "ready\n")] * 2
-        proxy.freeze()
-        assert get("/readyz") == (503, "not ready\n"), "in a second"
-        proxy.thaw()
-        assert get("/readyz") == (200, "ready\n")
-        assert client.get("/metrics").status_code == 401
+        with closing(Database(through)) as store:
+            get = asked(store, within=1.0)
+            assert get("/readyz") == (200, "ready\n")
+            proxy.refuse()
+            assert get("/readyz") == (503, "not ready\n")
+            assert get("/metrics")[1].split()[-2:] == ["transexplain_up", "0.0"]
+            assert get("/healthz") == (200, "alive\n")
+            proxy.listen()
+            assert get("/readyz") == (200, "ready\n")
+            proxy.freeze()
+            assert get("/readyz") == (503, "not ready\n"), "in a second"
+            proxy.thaw()
+            assert get("/readyz") == (200, "ready\n")
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:

@@ -168,6 +168,8 @@ def test_every_page_says_503_and_works_again(
     assert {status(client, one) for one in addresses} == {200}
     proxy.refuse()
     assert {one: status(client, one) for one in addresses} == dict.fromkeys(addresses, 503)
+    probes = [client.get(path).status_code for path in ("/readyz", "/healthz")]
+    assert probes == [503, 200]
     proxy.listen()
     assert {status(client, one) for one in addresses} == {200}
     proxy.hang_up = True  # something listens, and ends every connection

@@ -108,11 +108,6 @@ def test_a_delivery_that_is_kept_is_read_as_what_it_holds() -> None:
     refused(read_kept(b"x" * (LIMIT + 1)), "too-large")
 
 
-@pytest.mark.parametrize("headers", [None, [], "x", 5])
-def test_headers_that_are_no_table_are_refused(headers: object) -> None:
-    refused(read(replace(good(), headers=headers)), "envelope")
-
-
 def test_the_limit_is_what_it_says() -> None:
     sent = good()
     spaces = b" " * (LIMIT - len(sent.body))
