@@ -15,6 +15,6 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Setting
     """Of each broker, with queues of the test's own, which are deleted afterwards."""
     url = request.getfixturevalue("redis_url" if request.param == "redis" else "amqp_url")
     store = f"sqlite:///{tmp_path / 'store.db'}"
-    made = Settings(database_url=store, broker_url=url, queue=queue_name_of_test())
-    yield made
-    forget_messages(made)
+    fleet = Settings(database_url=store, broker_url=url, queue=queue_name_of_test())
+    yield fleet
+    forget_messages(fleet)

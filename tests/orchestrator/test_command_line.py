@@ -410,7 +410,7 @@ def test_doctor_says_what_is_covered_and_leaves_nothing_behind(
     assert code == 1 and "verdict: not covered: gelu" in printed.splitlines()
     code, printed = call("doctor", str(bert_dir), "--json")
     assert code == 1
-    assert [one["operator"] for one in json.loads(printed)["uncovered"]] == ["gelu", "gelu"]
+    assert [use["operator"] for use in json.loads(printed)["uncovered"]] == ["gelu", "gelu"]
 
 
 DAY = 86_400.0

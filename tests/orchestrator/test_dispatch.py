@@ -337,7 +337,7 @@ def test_two_processes_report_the_items_and_checks_of_one(
     for processes in (1, 2):
         items: list[int] = []
         checks: list[tuple[int, float]] = []
-        report = Reports(items=items.append, checks=lambda *one, to=checks: to.append(one))
+        report = Reports(items=items.append, checks=lambda *check, to=checks: to.append(check))
         run_id = runs.create(db, prepared.plan, prepared.shards)
         if processes == 1:
             work_here(db, run_id, local_settings, model=prepared.model, report=report)
@@ -528,5 +528,5 @@ def run_with_a_kill(
     listed = shards.list_shards(db, run.id)
     assert run.state == "done" and {one.state for one in listed} == {"done"}
     assert any(one.attempt > 1 for one in listed), "what the killed node held was done again"
-    ids = [one.item_id for one in readers.iter_items(db, run.id)]
+    ids = [item.item_id for item in readers.iter_items(db, run.id)]
     assert len(ids) == len(set(ids)) == 40

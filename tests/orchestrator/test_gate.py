@@ -144,25 +144,28 @@ def test_rates_fail_by_an_interval_beyond_the_limit_alone(
 ) -> None:
     rate = measure("rate", value, (low, high))
     ratio = measure("impact ratio", 1 + value, (1 + low, 1 + high), 0.8)
-    for rule, one in (({"max_rate_difference": 0.05}, rate), ({"min_impact_ratio": 0.8}, ratio)):
-        found = judged(rule, "outcomes", measures=[one])
-        assert (found.passed, found.open, found.measured) == (passed, is_open, one.value)
-        again = judged({**rule, "on_open": "fail"}, "outcomes", measures=[one])
+    for rule, limited in (
+        ({"max_rate_difference": 0.05}, rate),
+        ({"min_impact_ratio": 0.8}, ratio),
+    ):
+        result = judged(rule, "outcomes", measures=[limited])
+        assert (result.passed, result.open, result.measured) == (passed, is_open, limited.value)
+        again = judged({**rule, "on_open": "fail"}, "outcomes", measures=[limited])
         assert again.passed == (passed and not is_open)
 
 
 def test_a_stratum_fails_only_where_the_report_shows_a_difference(judged: Judged) -> None:
     rule, north = {"max_rate_difference": 0.05}, ("north",)
     outside = measure("rate", -0.3, (-0.35, -0.25))
-    found = judged(rule, "outcomes", strata=north, measures=[outside])
-    assert not found.passed and "in north" in found.text
+    result = judged(rule, "outcomes", strata=north, measures=[outside])
+    assert not result.passed and "in north" in result.text
     doubted = replace(outside, state="open")
-    found = judged(rule, "outcomes", strata=north, measures=[doubted])
-    assert (found.passed, found.open) == (True, False)
+    result = judged(rule, "outcomes", strata=north, measures=[doubted])
+    assert (result.passed, result.open) == (True, False)
     few = judged(rule, "outcomes", measures=[replace(doubted, interval=None)])
     assert not few.passed and few.measured is None, "rates over nine items say nothing"
-    found = judged({"min_impact_ratio": 0.8}, "outcomes", measures=[outside])
-    assert not found.passed and "groups.favourable" in found.text
+    result = judged({"min_impact_ratio": 0.8}, "outcomes", measures=[outside])
+    assert not result.passed and "groups.favourable" in result.text
 
 
 @pytest.mark.parametrize(
@@ -176,11 +179,13 @@ def test_a_stratum_fails_only_where_the_report_shows_a_difference(judged: Judged
 def test_what_swapping_does_is_limited(judged: Judged, rule: str, name: str, value: float) -> None:
     near = measure(name, value, (value - 0.001, value + 0.001))
     for limit, kept in ((value + 0.01, True), (value - 0.01, False)):
-        found = judged({rule: limit}, "counterfactuals", measures=[near])
-        assert (found.passed, found.open, found.measured) == (kept, False, value)
+        result = judged({rule: limit}, "counterfactuals", measures=[near])
+        assert (result.passed, result.open, result.measured) == (kept, False, value)
     away = replace(near, value=-3 * value, interval=(-4 * value, -2 * value))
-    found = judged({rule: 1.5 * value}, "counterfactuals", strata=("", "s2"), measures=[near, away])
-    assert not found.passed and found.measured == -3 * value and "in s2" in found.text
+    result = judged(
+        {rule: 1.5 * value}, "counterfactuals", strata=("", "s2"), measures=[near, away]
+    )
+    assert not result.passed and result.measured == -3 * value and "in s2" in result.text
     few = judged({rule: 1.0}, "counterfactuals", measures=[replace(near, interval=None)])
     assert not few.passed and few.text.startswith("not measured: no mention was swapped")
 

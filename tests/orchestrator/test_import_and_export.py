@@ -3,8 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ from report_samples import biased_run
 from tiny_audit import make_audit, make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
-from orchestrator.plan import PreparedAudit, prepare_audit
+from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
 from transexplain.store import readers, runs, shards
-from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 
 URL = "sqlite:///transexplain.db"
@@ -185,34 +183,25 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
-@contextmanager
-def planned(folder: Path, snapshot: str) -> Iterator[tuple[Database, Settings, str, PreparedAudit]]:
-    """An audit of five files of eight rows, one shard each."""
-    audit = make_audit(folder, evaluation={"items": 0})
-    lines = (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for number in range(5):
-        part = "".join(lines[8 * number : 8 * number + 8])
-        (folder / f"part-{number}.jsonl").write_text(part, encoding="utf-8")
-    changes = {"data.source": f"{folder}/part-*.jsonl", "data.snapshot": snapshot}
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(audit, changes), settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        yield db, settings, run_id, prepared
-
-
 @pytest.mark.exhaustive
 def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path: Path) -> None:
-    with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
+    """Five files of eight rows, one shard each."""
+    audit = make_audit(tmp_path, evaluation={"items": 0})
+    lines = (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for number in range(5):
+        part = "".join(lines[8 * number : 8 * number + 8])
+        (tmp_path / f"part-{number}.jsonl").write_text(part, encoding="utf-8")
+    changes = {"data.source": f"{tmp_path}/part-*.jsonl", "data.snapshot": "manifest"}
+    settings = Settings(snapshot_dir=tmp_path / "snapshots")
+    prepared = prepare_audit(load_spec(audit, changes), settings)
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
         shutil.move(tmp_path / "part-3.jsonl", tmp_path / "kept")
         run_here(db, run_id, settings, model=prepared.model)
         progress = runs.progress(db, run_id)
         assert (progress.states["done"], progress.states["dead"]) == (4, 1)
         (dead,) = shards.list_shards(db, run_id, states=("dead",))
-        assert "part-3.jsonl" in str(dead.error)
-        assert "put it back and resume" in str(dead.error)
+        assert "part-3.jsonl" in str(dead.error) and "put it back and resume" in str(dead.error)
         shutil.move(tmp_path / "kept", tmp_path / "part-3.jsonl")
         assert shards.redrive(db, run_id) == 1
         run_here(db, run_id, settings, model=prepared.model)

@@ -53,7 +53,7 @@ def test_answers_agree_as_squad_measures_them(
 @pytest.mark.exhaustive
 def test_answers_of_a_group_are_counted_with_their_f1(gallery: Gallery) -> None:
     (outcome,) = [
-        one for one in gallery.document("answers")["groups"]["outcomes"] if one["group"] == "things"
+        row for row in gallery.document("answers")["groups"]["outcomes"] if row["group"] == "things"
     ]
     things = [
         row["label"]
@@ -61,7 +61,7 @@ def test_answers_of_a_group_are_counted_with_their_f1(gallery: Gallery) -> None:
         if row["label"] is not None
         and {"film", "goods", "x"} & {*f"{row['question']} {row['context']}".split()}
     ]
-    selected, exact = outcome["own"]["selected"], sum(isinstance(one, dict) for one in things)
+    selected, exact = outcome["own"]["selected"], sum(isinstance(label, dict) for label in things)
     assert (selected["count"], selected["total"]) == (exact, len(things)) and exact > 5
     assert exact / len(things) < outcome["own"]["probability"]["value"] < 1, "the mean F1"
     assert outcome["counted"] == "answers"

@@ -422,15 +422,15 @@ def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) 
 
 def outcomes_of(gallery: Gallery, name: str) -> dict[str, Any]:
     """The outcomes of the group `things` over all strata, by prediction."""
-    found = gallery.document(name)["groups"]["outcomes"]
-    return {one["prediction"]: one["own"] for one in found if one["group"] == "things"}
+    rows = gallery.document(name)["groups"]["outcomes"]
+    return {row["prediction"]: row["own"] for row in rows if row["group"] == "things"}
 
 
 @pytest.mark.exhaustive
 def test_several_labels_of_a_group_are_counted_by_hand(gallery: Gallery) -> None:
     model = te.load_model(str(gallery["labels"].folder / "model"))
     every = te.explain(model, texts(40), target="all")
-    chosen = np.array([one.logit for one in every]).reshape(40, 3) >= 0
+    chosen = np.array([attribution.logit for attribution in every]).reshape(40, 3) >= 0
     outcomes = outcomes_of(gallery, "labels")
     assert set(outcomes) == set(LABELS)
     mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
@@ -450,9 +450,11 @@ def test_entities_of_a_group_are_counted_by_hand(gallery: Gallery) -> None:
     selected = recalled = labelled = 0
     for row in tagged_rows():
         predicted = {}
-        for one in te.explain(tagging, row["text"]):
-            begin, _, end = one.notes[0].removeprefix("explains the label of characters ").split()
-            predicted[int(begin), int(end)] = one.class_name
+        for entity in te.explain(tagging, row["text"]):
+            begin, _, end = (
+                entity.notes[0].removeprefix("explains the label of characters ").split()
+            )
+            predicted[int(begin), int(end)] = entity.class_name
         spans = {(begin, end) for begin, end, _ in row["label"]}
         for place in {*spans, *predicted}:
             if things & {*row["text"][slice(*place)].split()}:

@@ -178,7 +178,7 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
         code, printed = call("resume", "latest")
         assert code == 3 and "a module that was in memory only" in " ".join(printed.split())
         with open_database(Settings().database_url) as db:
-            states = [one.state for one in shards.list_shards(db, runs.get(db, "latest").id)]
+            states = [shard.state for shard in shards.list_shards(db, runs.get(db, "latest").id)]
         # the shard that was read ahead may end before the signal is seen
         assert set(states) == {"done", "dead"} and len(states) == 3
         return

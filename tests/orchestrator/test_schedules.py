@@ -388,7 +388,7 @@ def test_two_beats_make_one_run_per_fire(
         beats = [subprocess.Popen(words, env=env, stdout=log, stderr=log) for _ in range(2)]
 
     def fires() -> list[Fire]:
-        return [one for n in range(4) for one in schedules.fires(db, f"often-{n}", limit=1000)]
+        return [fire for n in range(4) for fire in schedules.fires(db, f"often-{n}", limit=1000)]
 
     def messages() -> int:
         return queue.depth(settings, queue_of(settings, runs.get(db, "latest").plan))
@@ -400,10 +400,10 @@ def test_two_beats_make_one_run_per_fire(
     try:
         wait_for(settled, "four fires and their messages", 120)
     finally:
-        for one in beats:
-            one.terminate()
-        codes = [one.wait(timeout=60) for one in beats]
+        for process in beats:
+            process.terminate()
+        codes = [process.wait(timeout=60) for process in beats]
     written = (tmp_path / "beats.log").read_text()
     assert codes == [0, 0] and "Traceback" not in written, written
-    assert sorted(str(one.run_id) for one in fires()) == sorted(made(db))
+    assert sorted(str(fire.run_id) for fire in fires()) == sorted(made(db))
     assert 0 < messages() <= 2 * len(made(db)), "no message too many"

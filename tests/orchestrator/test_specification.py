@@ -302,6 +302,6 @@ def test_texts_of_one_template_are_one_text_and_cost_no_swaps(tmp_path: Path) ->
     assert costs[0].swaps > 0 and costs[1].swaps == 0
     for group in names:  # the change of the logit by a mention that 9 of 10 runs find
         smallest, larger = (
-            float(re.findall(r"mention ([0-9.]+) and", one.power[group])[0]) for one in costs
+            float(re.findall(r"mention ([0-9.]+) and", cost.power[group])[0]) for cost in costs
         )
         assert larger > smallest

@@ -158,11 +158,11 @@ def _arguments(run_id: str) -> dict[str, Sent]:
     shards = [-1, 2**63, 10**400, True, 0.5, "0"]
     arguments: list[list[Any]] = [
         *([], [run_id], [run_id, 0, 0]),
-        *([one, 0] for one in (*runs, kombus_own)),
-        *([run_id, one] for one in shards),
+        *([run, 0] for run in (*runs, kombus_own)),
+        *([run_id, shard] for shard in shards),
     ]
-    whole += [[one, {}, EMBEDDED] for one in arguments]
-    return {repr(one)[:60]: Sent(body=_json(one), headers=_headers()) for one in whole}
+    whole += [[positional, {}, EMBEDDED] for positional in arguments]
+    return {repr(body)[:60]: Sent(body=_json(body), headers=_headers()) for body in whole}
 
 
 def _options(run_id: str) -> dict[str, Sent]:

@@ -20,9 +20,9 @@ def acting_client(
     reading: Database, *, rules: AccessRules | None = None, **more: Any
 ) -> TestClient:
     """A client of a server at http://localhost, perhaps with an `operator`; to be entered."""
-    own = {name: more.pop(name) for name in _OF_CLIENT if name in more}
+    settings = {name: more.pop(name) for name in _OF_CLIENT if name in more}
     app = application(reading, rules or AccessRules(), **more)
-    return TestClient(app, base_url="http://localhost", follow_redirects=False, **own)
+    return TestClient(app, base_url="http://localhost", follow_redirects=False, **settings)
 
 
 def form_of(client: TestClient, address: str, **headers: str) -> dict[str, Any]:

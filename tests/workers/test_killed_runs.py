@@ -236,38 +236,17 @@ def test_two_workers_give_the_numbers_of_a_local_run(
 
 @pytest.mark.exhaustive
 def test_a_killed_run_resumes_without_loss_or_doubles(tmp_path: Path) -> None:
-    spec = str(make_audit(tmp_path, items=400))
-    reference = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url_of(tmp_path, "reference"))
-    run_here(reference, tmp_path, "run", spec)
-    url = url_of(tmp_path)
-    env = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url, TRANSEXPLAIN_LEASE_SECONDS="2")
-    process = subprocess.Popen(
-        command("run", spec, "--processes", "2"),
-        env=env,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-    def halfway() -> bool:
-        if not (tmp_path / "store.db").exists():
-            return False
-        try:
-            with open_database(url) as db:
-                found = runs.list_runs(db)
-                return bool(found) and runs.progress(db, found[0].id).items_done >= 80
-        except Exception:  # noqa: BLE001 - the run is still creating its tables
-            return False
-
-    wait_for(lambda: halfway() or process.poll() is not None, "half of the run")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    with open_database(url) as db:
-        before = runs.progress(db, runs.get(db, "latest").id)
-    assert 0 < before.items_done < 400, "killed in the middle"
-    run_here(env, tmp_path, "resume")
-    same(stored(url_of(tmp_path, "reference"))[1], stored(url)[1])
+    url, reference = url_of(tmp_path), url_of(tmp_path, "reference")
+    with run_at_work(tmp_path, "--processes", "2") as process, open_database(url) as db:
+        run_id = runs.get(db, "latest").id
+        wait_for(lambda: runs.progress(db, run_id).items_done, "the first shard")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert runs.progress(db, run_id).items_done < 40, "killed in the middle"
+    run_here(environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url), tmp_path, "resume")
+    plain = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=reference)
+    run_here(plain, tmp_path, "run", str(tmp_path / "audit.yaml"))
+    same(stored(reference)[1], stored(url)[1])
 
 
 @pytest.mark.exhaustive

@@ -395,7 +395,7 @@ def test_deliveries_come_back_from_among_others(kept: bytes, settings: Settings)
             connection.default_channel.qos.restore_visible(interval=1)
         assert client.hlen(f"{prefix}:unacked") == 0
         assert received(app, name) == [[["run-1", 4], {}, {}]]
-    assert [one.reason for one in refused] == ["envelope"]
+    assert [refusal.reason for refusal in refused] == ["envelope"]
     app.close()
 
 

@@ -65,9 +65,9 @@ def test_a_run_that_comes_later_is_not_behind_the_messages_of_the_first(db: Data
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("alone", [True, False])
 def test_workers_are_divided_by_share(db: Database, alone: bool) -> None:
-    three, one = start(db, 100, share=3.0), start(db, 100)
-    taken = served(db, one, 80, alone=alone)
-    assert 2.5 < taken.count(three) / taken.count(one) < 3.5
+    large, small = start(db, 100, share=3.0), start(db, 100)
+    taken = served(db, small, 80, alone=alone)
+    assert 2.5 < taken.count(large) / taken.count(small) < 3.5
 
 
 def test_a_higher_priority_is_served_first_and_a_lower_one_fills_what_its_cap_leaves(
