@@ -240,30 +240,25 @@ def test_what_does_not_fit_is_refused_by_name(model: LoadedModel) -> None:
         te.wrap(joined, tokenizer=wordpiece())
 
 
-def audit(folder: Path, name: str = "audit.yaml", seed: int = 0, **keys: Any) -> Path:
-    """The tiny audit of a model of several labels, its labels in a list or between commas."""
-    path = make_audit(folder, **{**QUIET, "targets": ["predicted"], **keys})
-    several(seed).save_pretrained(folder / "model")
-    rows = []
-    for i, text in enumerate(texts(40)):
-        labels = [one for place, one in enumerate(LABELS) if (i >> place) & 1]
-        written: Any = ", ".join(labels) or "(none)" if keys.get("label_separator") else labels
-        rows.append({"text": text, "label": written})
-    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path.rename(folder / name)
-
-
 def test_labels_between_separators_read_as_lists_do(tmp_path: Path) -> None:
     plans = []
-    for name, keys in (("lists", {}), ("cells", {"label_separator": ","})):
-        (folder := tmp_path / name).mkdir()
-        found = prepare_audit(load_spec(audit(folder, **keys)), Settings(snapshot_dir=folder / "s"))
-        assert found.labels == {one: one for one in sorted(LABELS)}
-        assert not [one for one in found.warnings if "no class" in one]
-        plans.append(found.plan)
+    for keys in ({}, {"label_separator": ","}):
+        path = make_audit(tmp_path, **QUIET, targets=["predicted"], **keys)
+        several().save_pretrained(tmp_path / "model")
+        rows = []
+        for i, text in enumerate(texts(40)):
+            labels = [name for place, name in enumerate(LABELS) if (i >> place) & 1]
+            cell = ", ".join(labels) or "(none)"
+            rows.append({"text": text, "label": cell if keys else labels})
+        (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        prepared = prepare_audit(load_spec(path), Settings(snapshot_dir=tmp_path / "snapshots"))
+        assert prepared.labels == {name: name for name in sorted(LABELS)}
+        assert not [warning for warning in prepared.warnings if "no class" in warning]
+        plans.append(prepared.plan)
     assert plans[0].several is not None and plans[0].several.thresholds == {}
-    assert [one.name for one in answers_of(plans[0])] == list(LABELS)
-    assert {one.minus for one in answers_of(plans[0])} == {()}
+    assert [answer.name for answer in answers_of(plans[0])] == list(LABELS)
+    assert {answer.minus for answer in answers_of(plans[0])} == {()}
+    assert answers_of(plans[1]) == answers_of(plans[0])
 
 
 TEXT = "a nice film un good x goods e"
