@@ -16,6 +16,7 @@ from unittest import mock
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
+from chaos_groups import lives
 from sqlalchemy import update
 from store_samples import make_plan, make_result, make_shards
 from typer.main import get_command
@@ -343,15 +344,7 @@ def test_the_second_ends_children_too(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         assert ended(process) == (130, "interrupted again: ended at once\n")
         assert len(pids) == 2
-        assert not any(running(pid) for pid in pids)
-
-
-def running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+        assert not any(lives(pid) for pid in pids)
 
 
 def test_a_child_that_is_still_importing_does_not_hear_the_terminal(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 import redis
+from chaos_groups import wait_for
 from fresh_stores import fresh_store
 from metric_series import series
 from prometheus_client import CollectorRegistry, generate_latest
@@ -375,10 +376,7 @@ def test_a_look_that_hangs_holds_up_nobody_and_others_begin_beside_it(
     assert not any(readiness.ready() for _ in range(8))
     assert len(looks) == 4, "no more hang at once"
     released.set()
-    deadline = time.monotonic() + 60
-    while not readiness.ready():
-        assert time.monotonic() < deadline
-    readiness.ready()
+    wait_for(readiness.ready, "a look that ends", 60)
 
 
 def test_a_database_that_goes_away_freezes_and_comes_back(

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -21,6 +20,7 @@ import pytest
 import tiny_models
 import transformers
 from browser_pages import ATTACKS
+from chaos_groups import lives, wait_for
 from fresh_stores import fresh_store
 from PIL import Image
 from report_samples import Visible
@@ -532,32 +532,21 @@ def test_a_process_that_is_killed_or_too_slow_is_replaced(
     desk.settings = replace(desk.settings, seconds=0.001)
     slow = explain(client, texts, text=TEXT)
     assert slow.status_code == 504 and "within 0.001 s" in slow.json()["error"]
-    assert desk.pid is None and not alive(third)
+    assert desk.pid is None and not lives(third)
     desk.settings = replace(desk.settings, seconds=60.0, load_seconds=0.001)
     slow = explain(client, texts, text=TEXT)
     assert slow.status_code == 503 and slow.headers["retry-after"]
     desk.settings = replace(desk.settings, load_seconds=120.0, idle_seconds=0.5)
     assert explain(client, texts, text=TEXT).status_code == 200
-    for _ in range(600):
-        if desk.pid is None:
-            break
-        time.sleep(0.1)
-    assert desk.pid is None and desk.state["phase"] == "asleep"
+    wait_for(lambda: desk.pid is None, "the end of an idle process", 60)
+    assert desk.state["phase"] == "asleep"
     assert explain(client, texts, text=TEXT).status_code == 200
     last = desk.pid
     desk.close()
-    assert not alive(last)
+    assert not lives(last)
     with pytest.raises(RequestError, match="wait"):
         desk.ask(asked(house))
     assert TEXT not in caplog.text
-
-
-def alive(pid: int | None) -> bool:
-    try:
-        os.kill(pid or 0, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.exhaustive

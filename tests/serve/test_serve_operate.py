@@ -12,6 +12,7 @@ from ipaddress import ip_network
 from typing import Any
 
 import pytest
+from chaos_groups import wait_for
 from report_samples import Visible, biased_run, explained_text, stored_run
 from served_pages import faults, listening, looked_at
 from serving import JSON, OWN, acting_client, form_of
@@ -167,10 +168,7 @@ def test_a_process_apart_writes_what_a_cancelled_run_found(acting: Acting, db: D
     run_id = biased_run(db, leave=1)
     client = acting()
     assert "is cancelled" in act(client, run_id, "cancel").json()["done"]
-    for _ in range(600):
-        if browsing.result_rows(db, "run_result", run_id):
-            break
-        time.sleep(0.1)
+    wait_for(lambda: browsing.result_rows(db, "run_result", run_id), "the rows", 60)
     (row,) = browsing.result_rows(db, "run_result", run_id)
     assert row["verdict"]
     for thread in threading.enumerate():

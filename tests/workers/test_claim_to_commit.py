@@ -14,6 +14,7 @@ from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
+from chaos_groups import wait_for
 from shard_pool import ShardPool
 from short_lives import ends_at_once
 from tiny_audit import make_audit
@@ -128,10 +129,8 @@ def breadcrumb(db: Database, claim: Claim) -> tuple[str, ...]:
 
 
 def is_noted(db: Database, claim: Claim) -> bool:
-    until = time.monotonic() + 30
-    while not (found := breadcrumb(db, claim)) and time.monotonic() < until:
-        time.sleep(0.01)
-    return found == ("0", "1")
+    wait_for(lambda: breadcrumb(db, claim), "the note", 30)
+    return breadcrumb(db, claim) == ("0", "1")
 
 
 def test_a_note_that_would_wait_for_another_writer_is_made_by_the_keeper(
@@ -397,9 +396,7 @@ def test_a_shard_that_waits_is_touched_while_another_moves() -> None:
         one: Future[Any] = threads.submit(device.compute, claimed(), mine, first)
         assert begun.wait(30)
         other: Future[Any] = threads.submit(device.compute, claimed(), waiting, second)
-        until = time.monotonic() + 30
-        while not device._waiting and time.monotonic() < until:
-            time.sleep(0.001)
+        wait_for(lambda: device._waiting, "the second waits", 30)
         assert not waiting.mock_calls, "it is not there yet"
         there.set()
         assert (one.result(), other.result()) == (1, 2)

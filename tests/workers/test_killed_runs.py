@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from broker_keys import forget
-from chaos_groups import command, environment, wait_for
+from chaos_groups import command, environment, lives, wait_for
 from command_line_here import run_here
 from tiny_audit import make_audit
 
@@ -113,14 +113,6 @@ def below(pid: int) -> Iterator[int]:
         for child in path.read_text(encoding="ascii").split():
             yield int(child)
             yield from below(int(child))
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there and no corpse that nobody has buried yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from chaos_groups import wait_for
 from learned_audits import explainer_for, learned
 from short_lives import deaf, hangs_up, misses_its_database, patient, refuses
 from store_samples import claimable, make_plan, make_shards
@@ -72,13 +73,7 @@ def meanwhile(*steps: Callable[[], object]) -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool]) -> Callable[[], None]:
-    def wait() -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.02)
-
-    return wait
+    return lambda: wait_for(condition, "a life", 60)
 
 
 def send(number: signal.Signals) -> Callable[[], None]:

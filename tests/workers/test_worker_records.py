@@ -8,7 +8,6 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos_groups import wait_for
 from local_receivers import WebReceiver, web_receiver
 from poisonous_encoders import Poisonous
 from tiny_audit import make_audit
@@ -136,10 +136,7 @@ def test_a_keeper_that_cannot_renew_says_so_by_its_shard(
     assert claim is not None
     logs.begin(worker="w", run=run_id, shard=0, attempt=1)
     with LeaseKeeper(db, claim, lease_seconds=0.03, item_deadline=60.0) as keeper:
-        deadline = time.monotonic() + 60
-        while not keeper.lost:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: keeper.lost, "the end of the lease", 60)
     logs.begin()
     wanted = {"worker": "w", "run": run_id, "shard": "0", "attempt": "1"}
     assert written.lines("is not renewed") == [wanted, wanted]

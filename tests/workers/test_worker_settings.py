@@ -16,6 +16,7 @@ import redis
 from broker_keys import queue_name_of_test
 from celery import Celery
 from celery.bin.celery import celery as celery_command
+from chaos_groups import wait_for
 from click.testing import CliRunner
 from local_receivers import make_certificate
 from psycopg import sql
@@ -210,12 +211,8 @@ def tls_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, P
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        with socket.socket() as probe:
+            wait_for(lambda: probe.connect_ex(("127.0.0.1", port)) == 0, "the server", 30)
         yield port, cert
     finally:
         server.terminate()
