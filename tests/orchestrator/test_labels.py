@@ -16,20 +16,18 @@ import pytest
 import torch
 import yaml
 from gallery import Gallery
+from gallery import prepare as prepared_audit
 from kinds_of_audits import LABELS, TYPES, several, tagged_rows, tagger
 from tiny_audit import make_audit, texts
 from tiny_models import bert, wordpiece
 
 import transexplain as te
 from orchestrator.notebook_audit import data_section
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.settings import Settings
 from transexplain.types.dataset_labels import label_index, label_mapping
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetSpec, Shard
@@ -130,7 +128,7 @@ def planned(folder: Path, source: Any, **keys: Any) -> Any:
     """The plan of an audit of the tiny model: 0 bad, 1 so-so, 2 good."""
     data = data_section(source, folder / "snapshots", {})
     path = make_audit(folder, groups=None, evaluation={"items": 0}, data=data, **keys)
-    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+    return prepared_audit(path, folder)
 
 
 @pytest.mark.parametrize("source", ["file", "memory", "table"])
@@ -164,7 +162,7 @@ def rated(folder: Path, stars: list[Any], **keys: Any) -> Any:
     wordpiece().save_pretrained(folder / "model")
     rows = [{"text": f"a nice film {n}", "label": stars[n % len(stars)]} for n in range(12)]
     pd.DataFrame(rows).to_csv(folder / "texts.csv", index=False)
-    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+    return prepared_audit(path, folder)
 
 
 def test_an_audit_names_classes_called_by_digits_in_every_key(tmp_path: Path) -> None:
@@ -251,7 +249,7 @@ def test_labels_between_separators_read_as_lists_do(tmp_path: Path) -> None:
             cell = ", ".join(labels) or "(none)"
             rows.append({"text": text, "label": cell if keys else labels})
         (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        prepared = prepare_audit(load_spec(path), Settings(snapshot_dir=tmp_path / "snapshots"))
+        prepared = prepared_audit(path, tmp_path)
         assert prepared.labels == {name: name for name in sorted(LABELS)}
         assert not [warning for warning in prepared.warnings if "no class" in warning]
         plans.append(prepared.plan)
@@ -387,8 +385,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stars_are_classes_where_a_mapping_says_so(
     tmp_path: Path, keys: dict[str, Any], labels: list[str | None], unknown: int
 ) -> None:
-    spec = load_spec(starred(tmp_path, **keys))
-    found = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots"))
+    found = prepared_audit(starred(tmp_path, **keys), tmp_path)
     assert found.labels == dict(zip("12345", labels, strict=True))
     [warning] = [one for one in found.warnings if "no class of the model" in one]
     assert f"{unknown} labels" in warning and "by-index" not in warning
@@ -477,6 +474,6 @@ def test_a_model_with_one_output_is_a_number_unless_it_says_otherwise(
     model = bert(num_labels=1, id2label={0: "score"}, problem_type=problem)
     model.save_pretrained(tmp_path / "model")
     wordpiece().save_pretrained(tmp_path / "model")
-    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    found = prepared_audit(spec, tmp_path)
     named = [one for one in found.warnings if "groups.practical.logit" in one]
     assert len(named) == (problem == "regression")

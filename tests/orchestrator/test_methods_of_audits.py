@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import prepare as prepared_audit
 from learned_audits import explainer_for, learned, mixed
 from store_samples import stored_again
 from tiny_audit import make_audit
 
-from orchestrator.plan import PreparedAudit, prepare_audit
+from orchestrator.plan import PreparedAudit
 from orchestrator.plan.estimate import estimate
-from orchestrator.spec import AuditSpec, load_spec
+from orchestrator.spec import AuditSpec
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import seeds
-from transexplain.settings import Settings
 from transexplain.types.plans import Task
 from transexplain.types.scores import DRAWS, RANDOM, Approximation, ExactPlan, MethodSpec
 
@@ -33,8 +33,8 @@ WRITTEN = Approximation(
 
 
 def prepare(folder: Path, task: Task = "audit", **keys: Any) -> PreparedAudit:
-    spec = load_spec(make_audit(folder, **({"evaluation": {"items": 0}} | keys)))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snapshots"), task)
+    spec = make_audit(folder, **({"evaluation": {"items": 0}} | keys))
+    return prepared_audit(spec, folder, task=task)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pytest
 import redis
 from chaos_groups import wait_for
 from fresh_stores import fresh_store
+from gallery import prepare as prepared_audit
 from metric_series import series
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -37,8 +38,7 @@ from orchestrator.monitoring.fleet_metrics import (
 )
 from orchestrator.monitoring.metrics_http import monitoring_app, serve_metrics
 from orchestrator.monitoring.probes import BrokerQueues, Readiness, database_check
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.errors import BrokerError, ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, queueing, runs, schedules, shards
@@ -63,8 +63,7 @@ Scraped = dict[tuple[str, ...], float]
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     folder = tmp_path_factory.mktemp("audit")
     lines = {2: '{"text": "", "label": "good"}'}
-    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
+    return prepared_audit(make_audit(folder, lines=lines, evaluation={"items": 0}), folder)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 from gallery import Gallery
+from local_receivers import free_port
 from served_pages import listening
 
 from orchestrator.serve import application
@@ -66,9 +67,7 @@ def running(tmp_path_factory: pytest.TempPathFactory, gallery: Gallery) -> Itera
     folder = tmp_path_factory.mktemp("limits")
     url = gallery["biased"].copy_store(folder / "store.db")
     (folder / "token").write_text(TOKEN)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     command = compose["services"]["serve"]["command"]
     assert {"0.0.0.0", "/run/secrets/serve_token"} < set(command)

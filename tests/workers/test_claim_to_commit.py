@@ -15,13 +15,13 @@ from unittest.mock import Mock, call
 import numpy as np
 import pytest
 from chaos_groups import wait_for
+from gallery import prepare as prepared_audit
 from shard_pool import ShardPool
 from short_lives import ends_at_once
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.auditing import explained_shard
 from transexplain.errors import DatabaseError, InfrastructureError
 from transexplain.explaining import Stopped
@@ -42,8 +42,8 @@ def settings_of(folder: Path) -> Settings:
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> PreparedAudit:
-    spec = load_spec(make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'}))
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    spec = make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'})
+    return prepared_audit(spec, tmp_path)
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from gallery import prepare as prepared_audit
 from poisonous_encoders import Closure, Poisonous
 from region_pictures import make_region_audit
 from short_lives import ends_at_once
 from tiny_audit import make_audit
 
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import AuditSpec, load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DataSourceError, InfrastructureError
 from transexplain.explaining.reading import (
@@ -43,14 +43,13 @@ from workers.work_meter import WorkMeter
 
 @pytest.fixture
 def texts(tmp_path: Path) -> PreparedAudit:
-    spec = load_spec(make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'}))
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    spec = make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'})
+    return prepared_audit(spec, tmp_path)
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> PreparedAudit:
-    spec = AuditSpec.model_validate(make_region_audit(tmp_path, items=6))
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    return prepared_audit(make_region_audit(tmp_path, items=6), tmp_path)
 
 
 @pytest.fixture

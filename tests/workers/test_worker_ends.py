@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 import torch
 from chaos_groups import wait_for
+from gallery import prepare as prepared_audit
 from learned_audits import explainer_for, learned
 from short_lives import deaf, hangs_up, misses_its_database, patient, refuses
 from store_samples import claimable, make_plan, make_shards
 from tiny_audit import make_audit
 from tiny_models import bert, wordpiece
 
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.models import load
 from transexplain.models.load import load_model
@@ -308,13 +307,11 @@ def test_a_load_without_memory_lets_the_others_go_first(
 def test_a_worker_without_the_file_says_so_and_gives_up(tmp_path: Path) -> None:
     explainer = explainer_for(tmp_path)
     keys: dict[str, Any] = {"shard_size": 40, "max_attempts": 2, "evaluation": {"items": 0}}
-    spec = load_spec(make_audit(tmp_path, method=learned(explainer), **keys))
-    settings = Settings(snapshot_dir=tmp_path / "snapshots")
-    prepared = prepare_audit(spec, settings)
+    prepared = prepared_audit(make_audit(tmp_path, method=learned(explainer), **keys), tmp_path)
     explainer.unlink()
     with open_database(f"sqlite:///{tmp_path / 's.db'}", upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
-        bench = Workbench(db=db, settings=settings)
+        bench = Workbench(db=db, settings=Settings())
         assert [bench.work(run_id) for _ in range(3)] == ["failed", "failed", "nothing"]
         assert len(bench.models) == 0, "no model was loaded for it"
         (status,) = shards.list_shards(db, run_id)

@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 from chaos_groups import wait_for
+from gallery import prepare as prepared_audit
 from local_receivers import WebReceiver, web_receiver
 from poisonous_encoders import Poisonous
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.errors import DatabaseError
 from transexplain.models.loaded_model import Encoded
 from transexplain.settings import Settings
@@ -71,6 +71,7 @@ def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     root.handlers = []
     monkeypatch.setattr(logs, "_configured", [])
     monkeypatch.setattr(logs, "_fields_of_all", {})
+    logs.begin()  # whatever tests of this process have worked on
     logs.configure(request.param)
     (handler,) = root.handlers
     assert isinstance(handler, logging.StreamHandler)
@@ -86,8 +87,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     """An audit of which one text is a secret."""
     folder = tmp_path_factory.mktemp("audit")
     lines = {3: f'{{"text": "{SECRET} film", "label": "good"}}'}
-    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
+    return prepared_audit(make_audit(folder, lines=lines, evaluation={"items": 0}), folder)
 
 
 @pytest.mark.exhaustive
