@@ -16,7 +16,7 @@ from unittest import mock
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from everyday import only
+from chaos_groups import lives
 from sqlalchemy import update
 from store_samples import make_plan, make_result, make_shards
 from typer.main import get_command
@@ -40,19 +40,11 @@ LAUGHS = "a: &a [x, x, x]\n" + "".join(
 )
 DOCUMENTS = {
     "deep": "model: " + "[" * 5000,
-    "deep-enough": "model: " + "[" * 300 + "]" * 300,
     "laughs": LAUGHS + "model: *j\n",
-    "itself": "model: &a [*a]\n",
-    "set": "model: !!set {a, b}\n",
-    "no-date": "model: !!timestamp x\n",
-    "no-int": "model: !!int abc\n",
     "python": "model: !!python/object/apply:os.system ['id']\n",
     "number": "model: " + "9" * 100_000,
-    "keys": "1: 2\nnull: 3\n",
     "key-of-keys": "? {a: b}\n: 3\n",
-    "infinite": "max_failed: .inf\nmodel: .nan\n",
     "nothing": "",
-    "text": "model",
 }
 
 
@@ -91,14 +83,8 @@ def test_values_of_options(value: str, call: Call) -> None:
 DATABASES = {
     "folder": "sqlite:///{folder}",
     "text": "sqlite:///{folder}/text.db",
-    "absent": "sqlite:///{folder}/absent/x.db",
     "read-only": "sqlite:///file:{folder}/old.db?uri=true&mode=ro",
-    "no-mode": "sqlite:///file:{folder}/old.db?uri=true&mode=zz",
-    "option": "sqlite:///{folder}/x.db?nonsense=1",
     "unreachable": "postgresql://me:sekretpw@127.0.0.1:1/x",
-    "options": "postgresql://me@127.0.0.1:1/x?nonsense=sekretpw",
-    "timeout": "postgresql://me@127.0.0.1:1/x?connect_timeout=abc",
-    "ssl": "postgresql://me@127.0.0.1:1/x?sslmode=bad",
     "at": "postgresql://me:p@sekretpw@127.0.0.1:1/x",
 }
 
@@ -132,20 +118,9 @@ def test_a_setting_of_the_server_that_is_not_one_is_not_repeated(
     assert "sekret" not in printed
 
 
-BROKERS = (
-    "redis://127.0.0.1/abc",
-    "redis://h:99999/",
-    "redis://h:abc/",
-    "redis://[::1/0",
-    "redis://",
-    "redis://127.0.0.1:1/0?nonsense=sekretpw",
-    "redis://:p@sekretpw@127.0.0.1:1/0",
-    "amqp://me:p/sekretpw@127.0.0.1:1//",
-    "sqs://me:sekretpw@h",
+@pytest.mark.parametrize(
+    "url", ["redis://h:99999/", "redis://:p@sekretpw@127.0.0.1:1/0", "sqs://me:sekretpw@h"]
 )
-
-
-@pytest.mark.parametrize("url", BROKERS)
 def test_brokers_that_are_not_supported_are_refused(
     url: str, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,35 +181,29 @@ def test_every_verb_is_listed() -> None:
     assert list(dict.fromkeys(panels)) == ["Start", "Audit", "Look", "Operate", "Store"]
 
 
+def python(*words: str, stdout: int = subprocess.PIPE, cwd: Path = ROOT) -> Any:
+    """A Python of its own with these words, ended."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe = {"stdout": stdout, "stderr": subprocess.PIPE, "text": True, "timeout": 120}
+    return subprocess.run([sys.executable, *words], check=False, cwd=cwd, env=env, **pipe)
+
+
 def test_the_list_of_verbs_loads_nothing_heavy() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = python("-c", CHECK)
     assert done.returncode == 0, done.stderr
     assert all(name in done.stdout for name in (*VERBS, *GROUPS))
 
 
-WRONG_REQUESTS = {
-    "run": "model: is missing",
-    "run nothere.yaml": "cannot read the audit specification",
-    "run --model ./nothere --data x.csv": "there is no model directory",
-    "run --model m --data nothere.csv": "no file matches 'nothere.csv'",
-    "run --model m --data x.csv --text txt": "no column 'txt'; did you mean 'text'?",
-    "run --model m --data x.csv --method lrpp": "did you mean 'lrp'?",
-    "run --model m --data x.csv --set data.limt=1": "did you mean 'limit'?",
-    "run --model m --data x.csv --lexicon builtin:gendr": "did you mean 'gender'?",
-    "report latest": "holds no runs yet",
-}
-
-
-#: of a missing key, a missing file and a slip in a name
-EVERYDAY = ("run", "run nothere.yaml", "run --model m --data x.csv --method lrpp")
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("request_", only(*EVERYDAY, of=WRONG_REQUESTS))
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("run", "model: is missing"),
+        ("run nothere.yaml", "nothere.yaml"),
+        ("run --model m --data x.csv --method lrpp", "did you mean 'lrp'?"),
+    ],
+)
 def test_a_wrong_request_is_answered_before_anything_slow_is_loaded(
-    request_: str, tmp_path: Path
+    words: str, says: str, tmp_path: Path
 ) -> None:
     """The model comes last, so an empty folder stands for it."""
     (tmp_path / "m").mkdir()
@@ -244,17 +213,8 @@ def test_a_wrong_request_is_answered_before_anything_slow_is_loaded(
         "try:\n    main()\nfinally:\n"
         "    print(sorted({'torch', 'scipy', 'datasketch', 'sklearn'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, *request_.split()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 2, done.stderr
-    assert WRONG_REQUESTS[request_] in done.stderr
+    done = python("-c", code, *words.split(), cwd=tmp_path)
+    assert done.returncode == 2 and says in done.stderr, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
 
 
@@ -384,15 +344,7 @@ def test_the_second_ends_children_too(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGINT)
         assert ended(process) == (130, "interrupted again: ended at once\n")
         assert len(pids) == 2
-        assert not any(running(pid) for pid in pids)
-
-
-def running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+        assert not any(lives(pid) for pid in pids)
 
 
 def test_a_child_that_is_still_importing_does_not_hear_the_terminal(tmp_path: Path) -> None:
@@ -417,14 +369,7 @@ def test_a_child_that_is_still_importing_does_not_hear_the_terminal(tmp_path: Pa
 def test_an_output_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    done = subprocess.run(
-        [sys.executable, "-m", "orchestrator.cli", *arguments],
-        stdout=write,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
+    done = python("-m", "orchestrator.cli", *arguments, stdout=write)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
 
@@ -432,61 +377,33 @@ def test_an_output_that_nobody_reads_is_no_error(arguments: list[str]) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk_is_named() -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "orchestrator.cli", "--version"],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            check=False,
-        )
+        done = python("-m", "orchestrator.cli", "--version", stdout=full.fileno())
     assert done.returncode == 4
     assert done.stderr.strip() == "error: the output cannot be written: No space left on device"
 
 
-def test_doctor_of_a_text_model(call: Call, bert_dir: Path, tmp_path: Path) -> None:
-    code, printed = call("doctor", str(bert_dir))
-    assert code == 0, printed
-    assert re.search(r"^ *linear +LRP-0 +14 +\d+\.\d\d *$", printed, re.MULTILINE), "biases are 0"
-    assert re.search(r"^gap [+-].*: within 5e-06$", printed, re.MULTILINE)
-    assert "logits identical to the untouched model's" in printed
-    assert re.search(r"explanation .* ms: \d+\.\d\d forwards .*\n.*not measured on CPU", printed)
-    assert "Batches: similar lengths, padded" in printed
-    assert "verdict: covered" in printed.splitlines()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert"], "nothing is left behind"
-
-
-def test_doctor_of_a_picture_model_at_pixels(
-    call: Call, vit_dir: Path, monkeypatch: pytest.MonkeyPatch
+def test_doctor_says_what_is_covered_and_leaves_nothing_behind(
+    call: Call, bert_dir: Path, vit_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
+    code, printed = call("doctor", str(bert_dir))
+    assert code == 0 and "verdict: covered" in printed.splitlines(), printed
+    assert re.search(r"^gap [+-].*: within 5e-06$", printed, re.MULTILINE)
     code, printed = call("doctor", str(vit_dir), "--at", "pixels", "--dtype", "float64")
-    assert code == 0, printed
-    assert "conv2d" in printed
+    assert code == 0 and "conv2d" in printed, printed
+    assert re.search(r": within 1e-12$", printed, re.MULTILINE)
     measured = call("doctor", str(vit_dir), "--method", "lrp-ah")[1]
     assert re.search(r"^ *gelu +gradient, measured +2 +[+-]\d\.\d{4} +\d", measured, re.MULTILINE)
-    assert re.search(r": within 1e-12$", printed, re.MULTILINE)
-    assert "padding" not in printed
-
-
-def test_operators_that_are_not_covered_are_listed(
-    call: Call, bert_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert", "vit"]
     from transexplain.engine import mode, operators
 
     for table in (mode.KIND, operators.KIND):
         monkeypatch.delitem(table, "gelu", raising=False)
     code, printed = call("doctor", str(bert_dir))
-    assert code == 1
-    line = next(line for line in printed.splitlines() if line.startswith("not covered: "))
-    place = r"activations\.py:\d+ in \w+, bert\.encoder\.layer\.0\.\S+ and 1 more: "
-    assert re.match(f"not covered: gelu, 2 x, {place}", line), line
-    assert "methods that need no rule for it: " in printed and "random" in printed
-    assert "verdict: not covered: gelu" in printed.splitlines()
+    assert code == 1 and "verdict: not covered: gelu" in printed.splitlines()
     code, printed = call("doctor", str(bert_dir), "--json")
     assert code == 1
-    uncovered = json.loads(printed)["uncovered"]
-    assert [one["operator"] for one in uncovered] == ["gelu", "gelu"]
+    assert [use["operator"] for use in json.loads(printed)["uncovered"]] == ["gelu", "gelu"]
 
 
 DAY = 86_400.0

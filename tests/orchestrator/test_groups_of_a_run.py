@@ -1,15 +1,13 @@
 """Families, references and intersections of a specification, from a file to a report."""
 
 import csv
-import itertools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from additive_texts import BAD, FIRST, GOOD, PEOPLE, SECOND, TARGET, WORTH, Text, World
 from attribution_rows import write_rows
 from entity_recognisers import PEOPLE as KNOWN
 from gallery import Audit as Verified
@@ -87,22 +85,6 @@ def groups(call: Call) -> dict[str, Any]:
 
 def references(found: dict[str, Any]) -> dict[str, str]:
     return {row["group"]: row["reference"] for row in found["rows"]}
-
-
-@pytest.mark.exhaustive
-def test_each_family_has_its_reference(call: Call, imported: Callable[..., Any]) -> None:
-    code, printed = imported("reference={gender: gender/male}")
-    assert code == 0, printed
-    found = groups(call)
-    assert references(found) == {
-        "gender/female": "gender/male",
-        "gender/male": "gender/male",
-        "origin/far": "all other groups of origin",
-        "origin/near": "all other groups of origin",
-    }
-    assert found["reference"] == "their references"
-    with open_database("sqlite:///transexplain.db") as db:
-        assert runs.get(db, "latest").plan.reference == {"gender": "gender/male"}
 
 
 @pytest.mark.exhaustive
@@ -237,80 +219,6 @@ def test_items_and_spellings_that_a_column_leaves_out_are_named(call, tmp_path: 
     assert all(repr(value) in alike for value in authors[:3]) and "'man'" not in alike
 
 
-Groups = Mapping[str, Any]
-Run = Callable[..., Groups]
-
-
-def world(
-    first: Mapping[str, str],
-    names: Mapping[str, Sequence[str]] = PEOPLE,
-    lexicon: Mapping[str, Sequence[str]] | None = None,
-    count: int = 60,
-    **worth: float,
-) -> World:
-    """So many texts of each group that begin with its word of `first`; half speak for somebody."""
-    texts = []
-    for group, beginning in first.items():
-        who, praise, blame = (itertools.cycle(some) for some in (names[group], GOOD, BAD))
-        for number in range(count):
-            printed = [next(praise), next(blame), next(praise if number % 2 else blame)]
-            words = (beginning, next(who), "for", "office", *printed)
-            texts.append(Text(words=words, columns={"post": "ab"[number % 2]}))
-    return World(texts=texts, groups=lexicon or names, worth={**WORTH, **worth})
-
-
-@pytest.fixture
-def run(call: Call, tmp_path: Path) -> Run:
-    """The groups of the report of a run over a world."""
-
-    def made(of: World, *settings: str) -> Groups:
-        lexicon = of.write_lexicon(tmp_path / "groups.json")
-        data, model = of.write_texts(tmp_path / "texts.jsonl"), of.write_model(tmp_path / "model")
-        every = ("data.duplicates=off", "evaluation.items=0", "groups.randomised=false", *settings)
-        options = [word for one in every for word in ("--set", one)]
-        words = ("run", "--model", model, "--data", data, "--target", TARGET)
-        code, printed = call(*words, "--lexicon", lexicon, *options)
-        assert code == 0, printed
-        (written,) = (tmp_path / "audits").glob("[!m]*.json")
-        found: Groups = json.loads(written.read_text(encoding="utf-8"))["groups"]
-        return found
-
-    return made
-
-
-def of_word(groups: Groups, word: str) -> dict[str, Any]:
-    (found,) = [one for one in groups["candidates"] if one["word"] == word]
-    return dict(found)
-
-
-def test_a_pronoun_that_carries_the_bias_is_a_candidate(run: Run) -> None:
-    """Every text of the first group has the word, and no name does anything."""
-    groups = run(world({FIRST: "she", SECOND: "he"}, she=-0.46), "shard_size=16")
-    she = of_word(groups, "she")
-    assert (she["group"], she["reference"], she["line"]) == (FIRST, SECOND, "- she")
-    assert she["association"] > 5 and she["association_interval"][0] > 2
-    assert she["texts"] == 60
-    (effect,) = she["effects"]
-    assert effect["effect"] == pytest.approx(-0.46, abs=0.01)
-    assert effect["interval"][1] < -0.1 and effect["probability_interval"][1] < -0.02
-    assert of_word(groups, "he")["effects"][0]["interval"][0] > 0.1, "it stands for the reference"
-    (swaps,) = [one for one in groups["counterfactuals"] if one["group"] == FIRST]
-    assert abs(swaps["effect"]) < 0.02, "names alone say nothing of it"
-
-
-def test_a_text_of_which_half_could_be_swapped_is_left_out_and_counted(run: Run) -> None:
-    """The second group has nothing to take the place of `hers`."""
-    listed = {FIRST: [*PEOPLE[FIRST], "she", "hers"], SECOND: [*PEOPLE[SECOND], "he"]}
-    texts = [*world({FIRST: "she", SECOND: "he"}).texts, *world({FIRST: "hers"}).texts]
-    worth = {**WORTH, "she": -0.46, "hers": -0.46}
-    groups = run(World(texts=texts, groups=listed, worth=worth), "groups.check=400")
-    (first,) = [one for one in groups["matching"] if one["group"] == FIRST]
-    assert first["unpaired"] == 60
-    (swaps,) = [one for one in groups["counterfactuals"] if one["group"] == FIRST]
-    assert swaps["documents"] == 120
-    assert swaps["effect"] == pytest.approx(-0.46, abs=0.01), "and half an effect in no text"
-
-
 def cluster_warnings(
     folder: Path, rows: list[tuple[str, ...]], *names: str, **keys: Any
 ) -> list[str]:
@@ -403,7 +311,7 @@ def test_columns_and_classes_that_do_not_fit_are_refused(
         planned(tmp_path, {"impact": {**IMPACT, **impact}}, **keys)
 
 
-Audit = Callable[..., Run]
+Audit = Callable[..., Verified]
 PERSONS = ("Ann", "Bob", "Cy", "Dora", "Emil", "Fay")
 PLACES = ("Iceland", "Finland", "Poland")
 

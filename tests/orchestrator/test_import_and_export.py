@@ -3,31 +3,23 @@
 import json
 import re
 import shutil
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from attribution_rows import rows_of_run, write_rows
-from packed_pictures import draw, in_parquet, in_tars
+from gallery import Gallery
 from report_samples import biased_run
-from shard_pool import ShardPool
 from tiny_audit import make_audit, make_audit_with_authors
 
 from orchestrator.dispatch.local import run_here
-from orchestrator.dispatch.stopping import Reports
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.plan.audit_plan import check_data
-from orchestrator.plan.import_plan import import_spec, prepare_import
+from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.settings import Settings
-from transexplain.store import readers, run_totals, runs, shard_blocks, shards
-from transexplain.store.database import Database
+from transexplain.store import readers, runs, shards
 from transexplain.store.revisions import open_database
-from workers.claim_to_commit import Workbench
 
 URL = "sqlite:///transexplain.db"
 CLASSES = "bad,so-so,good"
@@ -36,24 +28,12 @@ GROUPS = ("--lexicon", "groups.json", "--set", "groups.column=author")
 Call = Callable[..., tuple[int, str]]
 
 
-@pytest.fixture(scope="module")
-def audited_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the audit; the first test that needs it makes it."""
-    return tmp_path_factory.mktemp("audited")
-
-
 @pytest.fixture
-def audited(
-    call: Call, tmp_path: Path, audited_once: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[dict[str, Any]]:
-    """A small real audit by `run`, and its attributions as rows of a file."""
-    if not any(audited_once.iterdir()):
-        monkeypatch.chdir(audited_once)
-        code, printed = call("run", str(make_audit_with_authors(audited_once)))
-        assert code == 0, printed
-        monkeypatch.chdir(tmp_path)
-    shutil.copytree(audited_once, tmp_path, dirs_exist_ok=True)
-    return rows_of_run(URL)
+def audited(gallery: Gallery, tmp_path: Path) -> list[dict[str, Any]]:
+    """The attributions of a small audit as rows of a file, each by an author."""
+    shutil.copy(gallery["texts"].folder / "groups.json", tmp_path)
+    rows = rows_of_run(gallery["texts"].copy_store(tmp_path / "audited.db"))
+    return [{**row, "author": ("woman", "man")[int(row["id"]) % 3 == 0]} for row in rows]
 
 
 def report(call: Call, run_id: str = "latest") -> dict[str, Any]:
@@ -61,38 +41,6 @@ def report(call: Call, run_id: str = "latest") -> dict[str, Any]:
     assert code == 0, printed
     found: dict[str, Any] = json.loads(printed)
     return found
-
-
-def prepared(file: str, folder: Path, **settings: Any) -> Any:
-    spec = import_spec(
-        file,
-        {"groups.lexicon": str(folder / "groups.json"), "groups.column": "author"},
-        [f"{key}={value}" for key, value in settings.items()],
-    )
-    settings = Settings(snapshot_dir=folder / "snapshots")
-    return prepare_import(spec, settings, classes=tuple(CLASSES.split(",")))
-
-
-@pytest.mark.exhaustive
-def test_workers_and_a_stopped_import(
-    call: Call, tmp_path: Path, audited: list[dict[str, Any]]
-) -> None:
-    """A fleet's pipeline does an import as it does an audit, and what was stopped goes on."""
-    made = prepared(write_rows(tmp_path / "rows.jsonl", audited), tmp_path, shard_size=8)
-    with open_database(f"sqlite:///{tmp_path / 'other.db'}", upgrade=True) as db:
-        run_id = runs.create(db, made.plan, made.shards)
-        stop = threading.Event()
-        with pytest.raises(KeyboardInterrupt):
-            report = Reports(items=lambda _: stop.set())
-            run_here(db, run_id, Settings(), report=report, stop=stop)
-        state = runs.progress(db, run_id)
-        assert (state.items_done, state.states["queued"]) == (8, 4)
-        bench = Workbench(db=db, settings=Settings())
-        free = [one.shard.index for one in shards.list_shards(db, run_id) if one.state == "queued"]
-        assert ShardPool(bench).work(run_id, free) == dict.fromkeys(free, "done")
-        assert runs.progress(db, run_id).state == "done"
-        assert len(bench.models) == 0, "no model was loaded"
-        assert len(list(readers.iter_items(db, run_id))) == 40
 
 
 @pytest.mark.exhaustive
@@ -104,15 +52,15 @@ def test_bad_rows_are_in_the_report(
     rows[5] = {**rows[5], "text": ""}
     path = write_rows(tmp_path / "rows.jsonl", rows)
     code, printed = call("import", path, "--classes", CLASSES, *GROUPS)
-    assert code == 3, "two of forty failed, and none may"
+    assert code == 3, "two of twenty failed, and none may"
     assert "2 rows are no attribution" in printed
     assert (
-        "38 of 40 texts were explained; 2 failed (1 empty-text and 1 length-mismatch)." in printed
+        "18 of 20 texts were explained; 2 failed (1 empty-text and 1 length-mismatch)." in printed
     )
     kinds = {one["kind"]: one["examples"][0] for one in report(call)["failures"]}
     assert kinds["length-mismatch"]["message"].startswith("row 3: 1 scores for ")
     assert kinds["empty-text"]["item_id"] == rows[5]["id"]
-    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--set", "tolerance=0.1")
+    code, printed = call("import", path, "--classes", CLASSES, *GROUPS, "--set", "tolerance=0.2")
     assert code == 0, printed
     assert call("resume")[0] == 0, "a finished import has nothing left to do"
     assert "nothing to try again" in call("retry")[1]
@@ -136,7 +84,7 @@ def test_compare_gate_strategies_and_matches(
     code, printed = call("compare", first, second, "--json")
     compared = json.loads(printed)
     predictions = compared["predictions"]
-    assert (code, predictions["common"], predictions["changed"]) == (0, 40, 0)
+    assert (code, predictions["common"], predictions["changed"]) == (0, 20, 0)
     assert not compared["disparities"], "one corpus, other scores"
     assert not any("audited the same model" in one["text"] for one in compared["headline"])
     (tmp_path / "policy.yaml").write_text("max_failed: 0\nmax_gap_above: 0\n", encoding="utf-8")
@@ -235,118 +183,25 @@ def test_a_text_is_printed_or_written(call: Call, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "pr.md").read_text(encoding="utf-8").startswith("---\ntags:")
 
 
-SMALL = ("--set", "evaluation.items=0", "--set", "shard_size=4")
-
-
-def exported(call: Call, path: Path) -> list[dict[str, Any]]:
-    """Every stored attribution of the latest run with its item, in order of rows."""
-    code, printed = call("export", "--format", "jsonl", "-o", str(path))
-    assert code == 0, printed
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def numbers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What does not depend on where the pictures are."""
-    return [{k: v for k, v in one.items() if k not in {"id", "source"}} for one in found]
-
-
-@pytest.fixture
-def packed(tmp_path: Path) -> dict[str, tuple[str, ...]]:
-    """Ten pictures in a folder, in tars and in Parquet files: the options that name them."""
-    pictures = draw(tmp_path / "folder", 10)
-    parts = tmp_path / "parts"
-    names = list(pictures)
-    for number, some in enumerate((names[:6], names[6:])):
-        some_pictures = {name: pictures[name] for name in some}
-        in_parquet(parts / f"{number}.parquet", some_pictures, struct=number == 0)
-    column = ("--set", "data.image=image")
-    return {
-        "folder": ("-d", f"imagefolder:{tmp_path}/folder"),
-        "tars": ("-d", in_tars(tmp_path / "tars", pictures, tars=3)),
-        "Parquet": ("-d", f"{parts}/*.parquet", *column),
-    }
-
-
-@pytest.fixture
-def run_of(
-    call: Call, vit_dir: Path, packed: dict[str, tuple[str, ...]], tmp_path: Path
-) -> Iterator[Callable[..., list[dict[str, Any]]]]:
-    def ran(where: str, *words: str) -> list[dict[str, Any]]:
-        options = (*SMALL, "--name", where, "-t", "top:2", *words)
-        code, printed = call("run", "-m", str(vit_dir), *packed[where], *options)
-        assert code == 0, printed
-        return exported(call, tmp_path / f"{where}.jsonl")
-
-    return ran
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_the_numbers_are_those_of_the_folder(run_of, processes: str) -> None:
-    words = ("--host-processes", processes)
-    alone = numbers(run_of("folder", *words))
-    assert len(alone) == 20
-    for where in ("tars", "Parquet"):
-        assert numbers(run_of(where, *words)) == alone, where
-
-
-@contextmanager
-def planned(folder: Path, snapshot: str) -> Iterator[tuple[Database, Settings, str, PreparedAudit]]:
-    """An audit of five files of eight rows, one shard each."""
-    audit = make_audit(folder, evaluation={"items": 0})
-    lines = (folder / "texts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    for number in range(5):
-        part = "".join(lines[8 * number : 8 * number + 8])
-        (folder / f"part-{number}.jsonl").write_text(part, encoding="utf-8")
-    changes = {"data.source": f"{folder}/part-*.jsonl", "data.snapshot": snapshot}
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(audit, changes), settings)
-    with open_database(settings.database_url, upgrade=True) as db:
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        yield db, settings, run_id, prepared
-
-
-def saved(db: Database, run_id: str) -> list[Any]:
-    """Every item with its attributions, and the totals of every shard."""
-    explained = [
-        (one.item_id, one.target, one.rank, one.logit, one.relevance.tolist(), one.features)
-        for one in readers.iter_attributions(db, run_id)
-    ]
-    return [
-        *readers.iter_items(db, run_id),
-        *explained,
-        *readers.iter_mentions(db, run_id),
-        *run_totals.aggregates(db, run_id),
-    ]
-
-
-@pytest.mark.exhaustive
-def test_the_numbers_are_those_of_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_blocks, "BLOCK", 2)
-    monkeypatch.setattr(shard_blocks, "LOW", 1)
-    found = []
-    for snapshot in ("copy", "manifest"):
-        with planned(tmp_path, snapshot) as (db, settings, run_id, prepared):
-            assert prepared.plan.dataset.manifest == (snapshot == "manifest")
-            assert not check_data(prepared).failing
-            run_here(db, run_id, settings, model=prepared.model)
-            assert runs.get(db, run_id).shards["done"] == 5
-            found.append(saved(db, run_id))
-    assert found[0] == found[1]
-
-
 @pytest.mark.exhaustive
 def test_a_file_that_is_gone_half_way_costs_its_shards_until_it_is_back(tmp_path: Path) -> None:
-    with planned(tmp_path, "manifest") as (db, settings, run_id, prepared):
+    """Five files of eight rows, one shard each."""
+    audit = make_audit(tmp_path, evaluation={"items": 0})
+    lines = (tmp_path / "texts.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    for number in range(5):
+        part = "".join(lines[8 * number : 8 * number + 8])
+        (tmp_path / f"part-{number}.jsonl").write_text(part, encoding="utf-8")
+    changes = {"data.source": f"{tmp_path}/part-*.jsonl", "data.snapshot": "manifest"}
+    settings = Settings(snapshot_dir=tmp_path / "snapshots")
+    prepared = prepare_audit(load_spec(audit, changes), settings)
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
+        run_id = runs.create(db, prepared.plan, prepared.shards)
         shutil.move(tmp_path / "part-3.jsonl", tmp_path / "kept")
         run_here(db, run_id, settings, model=prepared.model)
         progress = runs.progress(db, run_id)
         assert (progress.states["done"], progress.states["dead"]) == (4, 1)
         (dead,) = shards.list_shards(db, run_id, states=("dead",))
-        assert "part-3.jsonl" in str(dead.error)
-        assert "put it back and resume" in str(dead.error)
+        assert "part-3.jsonl" in str(dead.error) and "put it back and resume" in str(dead.error)
         shutil.move(tmp_path / "kept", tmp_path / "part-3.jsonl")
         assert shards.redrive(db, run_id) == 1
         run_here(db, run_id, settings, model=prepared.model)

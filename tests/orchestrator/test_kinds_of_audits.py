@@ -5,7 +5,6 @@ From plan to gate, one of them on a queue, too. All models have random weights.
 
 import csv
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ import numpy as np
 import pytest
 import tiny_language as tiny
 import torch
-from chaos_groups import command, environment
+from chaos_groups import environment
 from command_line_here import run_here
+from gallery import Gallery
 from kinds_of_audits import KINDS, audit_of, question_rows
 
 import transexplain as te
@@ -23,14 +23,11 @@ from benchmarks import pronoun_pairs
 from transexplain.errors import ModelLoadError, TargetError
 from transexplain.extras.language.load_language import generating
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.store.revisions import open_database
 from transexplain.types.answer_spans import agreement
 from transexplain.types.items import ItemFailure
 from transexplain.types.pairs import texts_of
 
 Call = Callable[..., tuple[int, str]]
-#: what a report says of a run, whoever ran it
-SAID = ("headline", "counts", "confusion", "classes", "groups", "gallery", "notes", "untested")
 EXPORTS = ("csv", "jsonl", "parquet", "markdown", "model-card", "annex-iv")
 
 
@@ -53,26 +50,21 @@ def test_answers_agree_as_squad_measures_them(
     assert found.name == ("exact" if exact else "partly" if f1 else "other")
 
 
-def test_answers_of_groups_are_counted_with_their_f1(call: Call, tmp_path: Path) -> None:
-    path = audit_of("answers", tmp_path, groups={"lexicon": str(tmp_path / "groups.json")})
-    code, printed = call("run", str(path))
-    assert code == 0 and "exact match 0.333" in printed, printed
-    report = json.loads(call("report", "latest", "--json")[1])
-    outcomes = {one["group"]: one for one in report["groups"]["outcomes"]}
-    rows = [row for row in question_rows() if row["label"] is not None]
+@pytest.mark.exhaustive
+def test_answers_of_a_group_are_counted_with_their_f1(gallery: Gallery) -> None:
+    (outcome,) = [
+        row for row in gallery.document("answers")["groups"]["outcomes"] if row["group"] == "things"
+    ]
     things = [
         row["label"]
-        for row in rows
-        if {"film", "goods", "x"} & {*f"{row['question']} {row['context']}".split()}
+        for row in question_rows()
+        if row["label"] is not None
+        and {"film", "goods", "x"} & {*f"{row['question']} {row['context']}".split()}
     ]
-    own = outcomes["things"]["own"]
-    assert own["selected"]["total"] == len(things) > 20
-    exact = sum(isinstance(label, dict) for label in things)
-    assert own["selected"]["count"] == exact > 5
-    assert exact / len(things) < own["probability"]["value"] < 1, "the mean F1"
-    assert outcomes["things"]["counted"] == "answers"
-    remedies = [each["remedy"] for each in report["untested"]]
-    assert not any("evaluat" in remedy or "check" in remedy for remedy in remedies), remedies
+    selected, exact = outcome["own"]["selected"], sum(isinstance(label, dict) for label in things)
+    assert (selected["count"], selected["total"]) == (exact, len(things)) and exact > 5
+    assert exact / len(things) < outcome["own"]["probability"]["value"] < 1, "the mean F1"
+    assert outcome["counted"] == "answers"
 
 
 @pytest.fixture
@@ -84,62 +76,30 @@ def here(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.timeout(480)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_audit(kind: str, here: dict[str, str], tmp_path: Path) -> None:
+    """Run, export and verify; compare with another model and gate where answers are entities."""
     run_here(here, tmp_path, "run", str(audit_of(kind, tmp_path)))
-    counts = json.loads(run_here(here, tmp_path, "report", "latest", "--json"))["counts"]
-    assert counts["done"] == counts["total"] == 40
-    finished(kind, here, tmp_path)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.timeout(480)
-def test_a_queue_gives_what_a_run_here_does(
-    here: dict[str, str], tmp_path: Path, redis_url: str, postgres_url: str, queue_name: str
-) -> None:
-    """A worker is started by hand, and ends when nothing waits."""
-    path = audit_of("tokens", tmp_path)
-    run_here(here, tmp_path, "run", str(path))
-    fleet = {
-        **here,
-        "TRANSEXPLAIN_DATABASE_URL": postgres_url,
-        "TRANSEXPLAIN_BROKER_URL": redis_url,
-        "TRANSEXPLAIN_QUEUE": queue_name,
-    }
-    open_database(postgres_url, upgrade=True).close()
-    run_here(fleet, tmp_path, "submit", str(path))
-    worker = command("worker", "--device", "cpu", "--until-idle", "--linger", "5")
-    done = subprocess.run(
-        worker, env=fleet, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    reports = (json.loads(run_here(env, tmp_path, "report", "--json")) for env in (here, fleet))
-    local, there = reports
-    for part in SAID:
-        assert there[part] == local[part], part
-
-
-def finished(kind: str, env: dict[str, str], folder: Path) -> None:
-    """Export, verify, compare with another model, and gate, each of which works."""
+    report = json.loads(run_here(here, tmp_path, "report", "latest", "--json"))
+    assert report["counts"]["done"] == report["counts"]["total"] == 40
     for form in EXPORTS:
-        run_here(env, folder, "export", "--format", form, "-o", f"exported-{form}")
-        assert (folder / f"exported-{form}").exists()
-    assert "verified" in run_here(env, folder, "verify", "latest", "--items", "5")
-    found = json.loads(run_here(env, folder, "report", "latest", "--json"))
-    first = found["audited"]["run_id"]
-    run_here(env, folder, "run", str(audit_of(kind, folder, seed=1)))
-    compared = json.loads(run_here(env, folder, "compare", first, "latest", "--json"))
-    flips = compared["predictions"]["changed"]
-    assert flips > 0
-    changes = compared["predictions"]["found"]
-    assert bool(changes) == (kind in ("tokens", "answers"))
+        run_here(here, tmp_path, "export", "--format", form, "-o", f"exported-{form}")
+        assert (tmp_path / f"exported-{form}").exists()
+    assert "verified" in run_here(here, tmp_path, "verify", "latest", "--items", "5")
+    if kind in ("labels", "tokens", "answers"):
+        refused = run_here(here, tmp_path, "evaluate", str(tmp_path / "audit.yaml"), code=2)
+        assert "are not evaluated" in refused
+    if kind not in ("tokens", "answers"):
+        return
+    first = report["audited"]["run_id"]
+    run_here(here, tmp_path, "run", str(audit_of(kind, tmp_path, seed=1)))
+    compared = json.loads(run_here(here, tmp_path, "compare", first, "latest", "--json"))
+    flips, changes = (compared["predictions"][name] for name in ("changed", "found"))
+    assert flips > 0 and changes
     for one in changes:
         assert 0 <= one["same"] + one["renamed"] <= min(one["before"], one["after"])
     policy = f"drift: {{against: {first}, max_changed_predictions: 0.0001, force: true}}\n"
-    (folder / "policy.yaml").write_text(policy)
-    printed = run_here(env, folder, "gate", "latest", "--policy", "policy.yaml", code=1)
-    assert f"{flips / 40:.3g} of 40 common items" in " ".join(printed.split()), printed
-    if kind in ("labels", "tokens", "answers"):
-        refused = run_here(env, folder, "evaluate", str(folder / "audit.yaml"), code=2)
-        assert "are not evaluated" in refused
+    (tmp_path / "policy.yaml").write_text(policy)
+    printed = run_here(here, tmp_path, "gate", "latest", "--policy", "policy.yaml", code=1)
+    assert f"{flips / 40:.3g} of 40" in " ".join(printed.split()), printed
 
 
 PROMPTS = ["The nurse said that", "The capital of Italy is", "and the film was"]

@@ -15,20 +15,19 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from gallery import Gallery
+from gallery import prepare as prepared_audit
 from kinds_of_audits import LABELS, TYPES, several, tagged_rows, tagger
 from tiny_audit import make_audit, texts
 from tiny_models import bert, wordpiece
 
 import transexplain as te
 from orchestrator.notebook_audit import data_section
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.data.shard_reader import read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
 from transexplain.models.loaded_model import LoadedModel
-from transexplain.settings import Settings
 from transexplain.types.dataset_labels import label_index, label_mapping
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.plans import DatasetSpec, Shard
@@ -129,7 +128,7 @@ def planned(folder: Path, source: Any, **keys: Any) -> Any:
     """The plan of an audit of the tiny model: 0 bad, 1 so-so, 2 good."""
     data = data_section(source, folder / "snapshots", {})
     path = make_audit(folder, groups=None, evaluation={"items": 0}, data=data, **keys)
-    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+    return prepared_audit(path, folder)
 
 
 @pytest.mark.parametrize("source", ["file", "memory", "table"])
@@ -163,7 +162,7 @@ def rated(folder: Path, stars: list[Any], **keys: Any) -> Any:
     wordpiece().save_pretrained(folder / "model")
     rows = [{"text": f"a nice film {n}", "label": stars[n % len(stars)]} for n in range(12)]
     pd.DataFrame(rows).to_csv(folder / "texts.csv", index=False)
-    return prepare_audit(load_spec(path), Settings(snapshot_dir=folder / "snapshots"))
+    return prepared_audit(path, folder)
 
 
 def test_an_audit_names_classes_called_by_digits_in_every_key(tmp_path: Path) -> None:
@@ -184,7 +183,6 @@ def test_an_audit_names_classes_called_by_digits_in_every_key(tmp_path: Path) ->
     assert found.plan.impact.favourable == ("3", "low")
 
 
-Call = Callable[..., tuple[int, str]]
 QUIET: dict[str, Any] = {"evaluation": {"items": 0}}
 
 
@@ -240,70 +238,25 @@ def test_what_does_not_fit_is_refused_by_name(model: LoadedModel) -> None:
         te.wrap(joined, tokenizer=wordpiece())
 
 
-def audit(folder: Path, name: str = "audit.yaml", seed: int = 0, **keys: Any) -> Path:
-    """The tiny audit of a model of several labels, its labels in a list or between commas."""
-    path = make_audit(folder, **{**QUIET, "targets": ["predicted"], **keys})
-    several(seed).save_pretrained(folder / "model")
-    rows = []
-    for i, text in enumerate(texts(40)):
-        labels = [one for place, one in enumerate(LABELS) if (i >> place) & 1]
-        written: Any = ", ".join(labels) or "(none)" if keys.get("label_separator") else labels
-        rows.append({"text": text, "label": written})
-    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path.rename(folder / name)
-
-
 def test_labels_between_separators_read_as_lists_do(tmp_path: Path) -> None:
     plans = []
-    for name, keys in (("lists", {}), ("cells", {"label_separator": ","})):
-        (folder := tmp_path / name).mkdir()
-        found = prepare_audit(load_spec(audit(folder, **keys)), Settings(snapshot_dir=folder / "s"))
-        assert found.labels == {one: one for one in sorted(LABELS)}
-        assert not [one for one in found.warnings if "no class" in one]
-        plans.append(found.plan)
+    for keys in ({}, {"label_separator": ","}):
+        path = make_audit(tmp_path, **QUIET, targets=["predicted"], **keys)
+        several().save_pretrained(tmp_path / "model")
+        rows = []
+        for i, text in enumerate(texts(40)):
+            labels = [name for place, name in enumerate(LABELS) if (i >> place) & 1]
+            cell = ", ".join(labels) or "(none)"
+            rows.append({"text": text, "label": cell if keys else labels})
+        (tmp_path / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        prepared = prepared_audit(path, tmp_path)
+        assert prepared.labels == {name: name for name in sorted(LABELS)}
+        assert not [warning for warning in prepared.warnings if "no class" in warning]
+        plans.append(prepared.plan)
     assert plans[0].several is not None and plans[0].several.thresholds == {}
-    assert [one.name for one in answers_of(plans[0])] == list(LABELS)
-    assert {one.minus for one in answers_of(plans[0])} == {()}
-
-
-@pytest.mark.exhaustive
-def test_an_audit_of_several_labels_is_counted_by_hand(call: Call, tmp_path: Path) -> None:
-    path = str(audit(tmp_path, thresholds={"threat": 0.4}))
-    code, printed = call("run", path, "--json")
-    assert code == 0, printed
-    assert call("export", "--format", "csv", "-o", "tables")[0] == 0
-    with (tmp_path / "tables" / "predictions.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    model = te.load_model(str(tmp_path / "model"))
-    every = te.explain(model, texts(40), target="all")
-    chances = 1 / (1 + np.exp(-np.array([one.logit for one in every]).reshape(40, 3)))
-    chosen = chances >= [0.5, 0.5, 0.4]
-    for number, (row, of_item) in enumerate(zip(rows, chosen, strict=True)):
-        names = [name for name, one in zip(LABELS, of_item, strict=True) if one]
-        assert row["prediction"] == (" + ".join(names) or "(none)")
-        given = [one for place, one in enumerate(LABELS) if (number >> place) & 1]
-        assert row["label"] == (" + ".join(given) or "(none)")
-    assert len({row["prediction"] for row in rows}) > 2
-    report = json.loads(call("report", "latest", "--json")[1])
-    outcomes = outcomes_of(report, "things")
-    assert set(outcomes) == set(LABELS)
-    mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
-    for name, one in outcomes.items():
-        place = LABELS.index(name)
-        assert one["own"]["selected"]["count"] == int(chosen[mentions, place].sum())
-        assert one["own"]["selected"]["total"] == int(mentions.sum())
-        labelled = np.array([(i >> place) & 1 for i in range(40)], dtype=bool)
-        wrong = (labelled ^ chosen[:, place])[mentions].sum()
-        assert one["own"]["error"]["count"] == int(wrong)
-    assert call("verify", "latest")[0] == 0
-    code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
-    assert code == 0 and "toxic" in printed
-    silent = several()
-    with torch.no_grad():
-        silent.classifier.bias.sub_(100.0)
-    silent.save_pretrained(tmp_path / "model")
-    code, printed = call("explain", "a film", "--model", str(tmp_path / "model"))
-    assert code == 0 and "nothing is predicted; --target names" in printed
+    assert [answer.name for answer in answers_of(plans[0])] == list(LABELS)
+    assert {answer.minus for answer in answers_of(plans[0])} == {()}
+    assert answers_of(plans[1]) == answers_of(plans[0])
 
 
 TEXT = "a nice film un good x goods e"
@@ -407,53 +360,6 @@ def test_labels_make_entities(
     assert caught.value.kind == "bad-label"
 
 
-def tagged_audit(folder: Path, seed: int = 0, *, labelled: bool = True, **keys: Any) -> Path:
-    """The tiny audit of a model that labels tokens; every second word is a PER in the data."""
-    path = make_audit(folder, **{"targets": ["predicted"], **keys})
-    module = tagger(seed)
-    module.save_pretrained(folder / "model")
-    rows = tagged_rows() if labelled else [{"text": text} for text in texts(40)]
-    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def outcomes_of(report: dict[str, Any], group: str) -> dict[str, Any]:
-    """The outcomes of a group over all strata, by prediction."""
-    found = report["groups"]["outcomes"]
-    return {one["prediction"]: one for one in found if one["group"] == group and not one["stratum"]}
-
-
-@pytest.mark.exhaustive
-def test_an_audit_of_entities_is_counted_by_hand(call: Call, tmp_path: Path) -> None:
-    path = str(tagged_audit(tmp_path))
-    code, printed = call("run", path)
-    assert code == 0 and "of 32 entities predicted as PER that mention things" in printed, printed
-    tagging = te.load_model(str(tmp_path / "model"))
-    things = {"film", "goods", "x"}
-    selected = recalled = given = 0
-    rows = [json.loads(one) for one in (tmp_path / "texts.jsonl").read_text().splitlines()]
-    for row in rows:
-        found = {}
-        for one in te.explain(tagging, row["text"]):
-            begin, _, end = one.notes[0].removeprefix("explains the label of characters ").split()
-            found[int(begin), int(end)] = one.class_name
-        spans = {(begin, end): "PER" for begin, end, _ in row["label"]}
-        for begin, end in {**spans, **found}:
-            if things & {*row["text"][begin:end].split()}:
-                is_per = found.get((begin, end)) == "PER"
-                selected += is_per
-                given += (begin, end) in spans
-                recalled += is_per and (begin, end) in spans
-    report = json.loads(call("report", "latest", "--json")[1])
-    per = outcomes_of(report, "things")["PER"]["own"]
-    assert per["selected"]["count"] == selected > 0
-    recall = per["true_positive"]
-    assert (recall["count"], recall["total"]) == (recalled, given) and recalled > 0
-    assert call("verify", "latest")[0] == 0
-    code, printed = call("explain", TEXT, "--model", str(tmp_path / "model"))
-    assert code == 0 and "explains the label of characters" in printed, printed
-
-
 def starred(folder: Path, **keys: Any) -> Path:
     """The tiny audit, its texts rated by one to five stars."""
     path = make_audit(folder, groups=None, evaluation={"items": 0}, **keys)
@@ -479,18 +385,10 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stars_are_classes_where_a_mapping_says_so(
     tmp_path: Path, keys: dict[str, Any], labels: list[str | None], unknown: int
 ) -> None:
-    spec = load_spec(starred(tmp_path, **keys))
-    found = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots"))
+    found = prepared_audit(starred(tmp_path, **keys), tmp_path)
     assert found.labels == dict(zip("12345", labels, strict=True))
     [warning] = [one for one in found.warnings if "no class of the model" in one]
     assert f"{unknown} labels" in warning and "by-index" not in warning
-
-
-def test_names_need_no_mapping(tmp_path: Path) -> None:
-    spec = make_audit(tmp_path, groups=None, evaluation={"items": 0})
-    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
-    assert found.labels == {"bad": "bad", "good": "good", "so-so": "so-so"}
-    assert not found.warnings
 
 
 @pytest.mark.exhaustive
@@ -514,6 +412,54 @@ def test_the_reading_of_labels_is_printed_and_stored(call: Any, tmp_path: Path) 
     assert {json.loads(line)["raw_label"] for line in lines} == set("12345")
 
 
+def outcomes_of(gallery: Gallery, name: str) -> dict[str, Any]:
+    """The outcomes of the group `things` over all strata, by prediction."""
+    rows = gallery.document(name)["groups"]["outcomes"]
+    return {row["prediction"]: row["own"] for row in rows if row["group"] == "things"}
+
+
+@pytest.mark.exhaustive
+def test_several_labels_of_a_group_are_counted_by_hand(gallery: Gallery) -> None:
+    model = te.load_model(str(gallery["labels"].folder / "model"))
+    every = te.explain(model, texts(40), target="all")
+    chosen = np.array([attribution.logit for attribution in every]).reshape(40, 3) >= 0
+    outcomes = outcomes_of(gallery, "labels")
+    assert set(outcomes) == set(LABELS)
+    mentions = np.array([bool({"film", "goods", "x"} & {*text.split()}) for text in texts(40)])
+    for place, name in enumerate(LABELS):
+        selected = outcomes[name]["selected"]
+        assert selected["count"] == int(chosen[mentions, place].sum())
+        assert selected["total"] == int(mentions.sum())
+        labelled = np.array([(i >> place) & 1 for i in range(40)], dtype=bool)
+        wrong = (labelled ^ chosen[:, place])[mentions].sum()
+        assert outcomes[name]["error"]["count"] == int(wrong)
+
+
+@pytest.mark.exhaustive
+def test_entities_of_a_group_are_counted_by_hand(gallery: Gallery) -> None:
+    tagging = te.load_model(str(gallery["tokens"].folder / "model"))
+    things = {"film", "goods", "x"}
+    selected = recalled = labelled = 0
+    for row in tagged_rows():
+        predicted = {}
+        for entity in te.explain(tagging, row["text"]):
+            begin, _, end = (
+                entity.notes[0].removeprefix("explains the label of characters ").split()
+            )
+            predicted[int(begin), int(end)] = entity.class_name
+        spans = {(begin, end) for begin, end, _ in row["label"]}
+        for place in {*spans, *predicted}:
+            if things & {*row["text"][slice(*place)].split()}:
+                is_per = predicted.get(place) == "PER"
+                selected += is_per
+                labelled += place in spans
+                recalled += is_per and place in spans
+    per = outcomes_of(gallery, "tokens")["PER"]
+    assert per["selected"]["count"] == selected > 0
+    recall = per["true_positive"]
+    assert (recall["count"], recall["total"]) == (recalled, labelled) and recalled > 0
+
+
 @pytest.mark.parametrize("problem", ["regression", "multi_label_classification"])
 def test_a_model_with_one_output_is_a_number_unless_it_says_otherwise(
     tmp_path: Path, problem: str
@@ -528,6 +474,6 @@ def test_a_model_with_one_output_is_a_number_unless_it_says_otherwise(
     model = bert(num_labels=1, id2label={0: "score"}, problem_type=problem)
     model.save_pretrained(tmp_path / "model")
     wordpiece().save_pretrained(tmp_path / "model")
-    found = prepare_audit(load_spec(spec), Settings(snapshot_dir=tmp_path / "snapshots"))
+    found = prepared_audit(spec, tmp_path)
     named = [one for one in found.warnings if "groups.practical.logit" in one]
     assert len(named) == (problem == "regression")

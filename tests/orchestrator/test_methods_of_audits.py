@@ -2,28 +2,22 @@
 
 import hashlib
 import json
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gallery import prepare as prepared_audit
 from learned_audits import explainer_for, learned, mixed
 from store_samples import stored_again
 from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_here
-from orchestrator.dispatch.stopping import Reports
-from orchestrator.plan import PreparedAudit, prepare_audit
+from orchestrator.plan import PreparedAudit
 from orchestrator.plan.estimate import estimate
-from orchestrator.spec import AuditSpec, load_spec
+from orchestrator.spec import AuditSpec
 from transexplain.errors import ConfigurationError
 from transexplain.provenance.manifest import seeds
-from transexplain.reports.evaluation import tabulate
-from transexplain.settings import Settings
-from transexplain.store import readers, runs
-from transexplain.store.revisions import open_database
 from transexplain.types.plans import Task
 from transexplain.types.scores import DRAWS, RANDOM, Approximation, ExactPlan, MethodSpec
 
@@ -38,13 +32,9 @@ WRITTEN = Approximation(
 )
 
 
-def settings_of(folder: Path) -> Settings:
-    return Settings(database_url=f"sqlite:///{folder / 's.db'}", snapshot_dir=folder / "snapshots")
-
-
 def prepare(folder: Path, task: Task = "audit", **keys: Any) -> PreparedAudit:
-    spec = load_spec(make_audit(folder, **({"evaluation": {"items": 0}} | keys)))
-    return prepare_audit(spec, settings_of(folder), task)
+    spec = make_audit(folder, **({"evaluation": {"items": 0}} | keys))
+    return prepared_audit(spec, folder, task=task)
 
 
 @pytest.fixture
@@ -87,53 +77,19 @@ def test_an_exact_sample_uses_the_teacher_by_default(tmp_path: Path) -> None:
         prepare(tmp_path, explain=mixed(explainer, exact="learned"))
 
 
-def damaged(explainer: Path) -> Path:
-    data = explainer.read_bytes()
-    assert data.count(b"forwards") == 1
-    explainer.write_bytes(data.replace(b"forwards", b"forwerds"))
-    return explainer
-
-
 @pytest.mark.parametrize("place", ["method", "explain", "evaluation"])
-@pytest.mark.parametrize(
-    ("make", "printed"),
-    [
-        (lambda explainer: {"name": "learned"}, "needs explainer=FILE"),
-        (lambda explainer: learned(explainer.with_name("gone.safetensors")), "gone"),
-        (lambda explainer: learned(explainer.parents[1] / "model/model.safetensors"), "no expl"),
-        (lambda explainer: learned(explainer.parents[1] / "texts.jsonl"), "not a safetensors file"),
-        (lambda explainer: learned(explainer, sha256="0" * 64), "and 000000000000 was requested"),
-        (lambda explainer: learned(damaged(explainer)), r"explainer\.safetensors is damaged"),
-    ],
-)
-def test_faults_of_an_explainer_are_reported_before_a_model_is_loaded(
-    tmp_path: Path,
-    explainer: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    make: Callable[[Path], dict[str, Any]],
-    printed: str,
-    place: str,
+def test_an_explainer_of_other_bytes_is_refused_before_a_model_is_loaded(
+    tmp_path: Path, explainer: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.setattr("transexplain.models.load.load_model", None)
-    section = make(explainer)
-    mix = {"method": "learned", "params": section.get("params", {}), "exact_sample": 0.5}
+    section = learned(explainer, sha256="0" * 64)
     keys: dict[str, Any] = {
-        "method": {"method": section},
-        "explain": {"explain": mix},
-        "evaluation": {"evaluation": {"methods": [section]}},
-    }[place]
-    with pytest.raises(ConfigurationError, match=printed):
-        prepare(tmp_path, **keys)
-
-
-@pytest.mark.parametrize("task", ["audit", "evaluation"])
-def test_the_explainer_of_another_model(tmp_path: Path, task: Task) -> None:
-    explainer = explainer_for(tmp_path, base="f" * 64, base_name="another")
-    section: dict[str, Any] = {"method": learned(explainer)}
-    if task == "evaluation":
-        section = {"evaluation": {"methods": [learned(explainer)]}}
-    with pytest.raises(ConfigurationError, match=r"explainer\.safetensors"):
-        prepare(tmp_path, task, **section)
+        "method": section,
+        "explain": {"method": "learned", "params": section["params"], "exact_sample": 0.5},
+        "evaluation": {"methods": [section]},
+    }
+    with pytest.raises(ConfigurationError, match="000000000000 was requested"):
+        prepare(tmp_path, **{place: keys[place]})
 
 
 def test_no_randomised_model_is_compared(tmp_path: Path, explainer: Path) -> None:
@@ -147,32 +103,6 @@ def test_no_randomised_model_is_compared(tmp_path: Path, explainer: Path) -> Non
     silent = {"lexicon": str(tmp_path / "groups.json"), "randomised": False}
     quiet = prepare(tmp_path, method=learned(explainer), groups=silent)
     assert not any("randomised weights" in one for one in quiet.warnings)
-
-
-@pytest.mark.exhaustive
-def test_from_the_command_line_with_two_processes(
-    tmp_path: Path, explainer: Path, call: Call
-) -> None:
-    spec = make_audit(tmp_path, items=24, evaluation={"items": 4}, explain=mixed(explainer))
-    db = ("--db", f"sqlite:///{tmp_path / 'cli.db'}")
-    code, printed = call("run", str(spec), "--processes", "2", "--report-dir", "r", *db)
-    assert code == 0, printed
-    assert "Relevance was predicted by an explainer that approximates lrp" in printed.replace(
-        "\n", " "
-    )
-    (report,) = (one for one in Path("r").glob("*.json") if not one.name.startswith("manifest"))
-    content = json.loads(report.read_text())
-    assert content["approximates"]["rank_correlation"] == 0.5
-    assert content["mixed"]["items"] > 0
-    assert content["audited"]["method"] == "learned"
-    assert content["conservation"] is None
-    code, printed = call("verify", *db)
-    assert code == 0, printed
-    assert f"explainers: 1 as planned ({explainer})" in printed.replace("\n", "")
-
-
-def prepared_evaluation(folder: Path, evaluation: dict[str, Any], **keys: Any) -> PreparedAudit:
-    return prepare(folder, "evaluation", evaluation=evaluation, **keys)
 
 
 def test_an_evaluation_from_the_command_line_to_its_tables(call: Call, tmp_path: Path) -> None:
@@ -196,29 +126,6 @@ def test_an_evaluation_from_the_command_line_to_its_tables(call: Call, tmp_path:
     assert call("report", "--report-dir", "again")[0] == 0
     assert len(list((tmp_path / "again").iterdir())) == 5, "four forms and the manifest"
     assert json.loads(call("report", "--json")[1])["tables"] == document["tables"]
-
-
-@pytest.mark.exhaustive
-def test_an_evaluation_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    evaluation = {"methods": ["lrp"], "metrics": ["activation", "pruning"]}
-    prepared = prepared_evaluation(tmp_path, evaluation, items=24, targets="predicted")
-    settings = settings_of(tmp_path)
-    with open_database(settings.database_url, upgrade=True) as db:
-        whole = runs.create(db, prepared.plan, prepared.shards)
-        run_here(db, whole, settings, model=prepared.model)
-        parts = runs.create(db, prepared.plan, prepared.shards)
-
-        stop = threading.Event()
-        with pytest.raises(KeyboardInterrupt):
-            report = Reports(items=lambda _: stop.set())
-            run_here(db, parts, settings, model=prepared.model, report=report, stop=stop)
-        assert runs.get(db, parts).state == "running"
-        run_here(db, parts, settings, model=prepared.model)
-        assert list(readers.iter_scores(db, parts)) == list(readers.iter_scores(db, whole))
-        assert len(list(readers.iter_scores(db, whole))) == 24 * 2 * 2
-        assert not list(readers.iter_attributions(db, whole))
-        tables = tabulate(db, whole).tables
-    assert [table.metric for table in tables] == ["activation", "pruning"]
 
 
 def test_an_audit_whose_model_has_no_baseline_is_audited_all_the_same(
@@ -255,7 +162,7 @@ def test_invalid_evaluations_are_reported_before_anything_runs(
     tmp_path: Path, evaluation: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        prepared_evaluation(tmp_path, evaluation, targets="predicted", items=3)
+        prepare(tmp_path, "evaluation", evaluation=evaluation, targets="predicted", items=3)
 
 
 @pytest.mark.parametrize(
@@ -271,50 +178,12 @@ def test_random_relevance_is_drawn_often_unless_the_row_says_otherwise(
     tmp_path: Path, methods: list[Any], draws: dict[str, int]
 ) -> None:
     keys = {"methods": methods, "metrics": ["sparsity"]}
-    plan = prepared_evaluation(tmp_path, keys, targets="predicted", items=3).plan.evaluation
+    plan = prepare(
+        tmp_path, "evaluation", evaluation=keys, targets="predicted", items=3
+    ).plan.evaluation
     assert plan is not None
     found = {one.label: one.draws for one in plan.methods}
     assert found == {"lrp": 1, **draws}
-
-
-MIXED = {"method": "gradient-x-input", "exact_sample": 0.5}
-QUICK = {"explain": MIXED, "evaluation": {"items": 0}}
-
-
-def document() -> dict[str, Any]:
-    (found,) = Path("audits").glob("tiny-*.json")
-    read: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
-    return read
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"targets": "all"},
-        {"targets": ["predicted", "top:2"], "long_text": "window", "window": 6, "stride": 2},
-        {"store_text": "hashed"},
-    ],
-    ids=["all classes", "windows", "hashed texts"],
-)
-@pytest.mark.exhaustive
-def test_runs_of_every_kind(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
-) -> None:
-    monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", "0" * 64)
-    spec = make_audit(tmp_path, **QUICK, **keys)
-    code, printed = call("run", str(spec))
-    assert code == 0, printed
-    mixed = document()["mixed"]
-    assert mixed["failed"] == 0 and 5 < mixed["items"] < 35
-    by_target: dict[str, int] = {}
-    for row in mixed["classes"]:
-        by_target[row["target"]] = by_target.get(row["target"], 0) + row["items"]
-        assert abs(row["cheap"]) > 0 and abs(row["exact"]) > 0
-    every = {"all": 3, "predicted": 1, "top:2": 2}
-    for target, count in by_target.items():
-        assert count == every.get(target, 1) * mixed["items"]
-    code, printed = call("verify", "latest")
-    assert code == 0, printed
 
 
 @pytest.mark.exhaustive

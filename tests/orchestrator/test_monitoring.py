@@ -6,15 +6,15 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
-from urllib.error import HTTPError
 from wsgiref.util import setup_testing_defaults
 
 import pytest
 import redis
-from broker_keys import queue_name_of_test
+from chaos_groups import wait_for
 from fresh_stores import fresh_store
+from gallery import prepare as prepared_audit
 from metric_series import series
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -38,9 +38,7 @@ from orchestrator.monitoring.fleet_metrics import (
 )
 from orchestrator.monitoring.metrics_http import monitoring_app, serve_metrics
 from orchestrator.monitoring.probes import BrokerQueues, Readiness, database_check
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.schedule.fire_times import latest
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.errors import BrokerError, ConfigurationError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, queueing, runs, schedules, shards
@@ -65,8 +63,7 @@ Scraped = dict[tuple[str, ...], float]
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     folder = tmp_path_factory.mktemp("audit")
     lines = {2: '{"text": "", "label": "good"}'}
-    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
+    return prepared_audit(make_audit(folder, lines=lines, evaluation={"items": 0}), folder)
 
 
 @pytest.fixture
@@ -129,6 +126,10 @@ def test_a_run_is_told_by_worker_device_queue_and_kind_of_failure(
         of_run = seen["device_time_seconds_total", run_id, "first", "cpu", stage]
         assert of_run == pytest.approx(seen["device_seconds", stage])
     assert seen["messages_refused", "json"] == 3
+    assert queueing.pause(db, run_id)
+    waiting = scrape(db)
+    assert waiting["run_paused", run_id] == 1
+    assert ("run_idle_seconds", run_id) not in waiting, "it was asked to wait"
     runs.cancel(db, run_id)
     ended = scrape(db)
     assert ended["run_shards", run_id, "cancelled"] == 3
@@ -251,29 +252,6 @@ def test_a_schedule_that_missed_its_time_is_overdue(db: Database, prepared: Prep
     assert now < seen["schedule_next_timestamp_seconds", "often"] <= now + 61
 
 
-def test_a_paused_run_of_a_schedule_has_not_missed_its_time(
-    db: Database, prepared: PreparedAudit
-) -> None:
-    """The run of the fire was made: that it waits was asked for."""
-    planned(db, "rare", "0 3 1 1 *")
-    due = schedules.get(db, "rare")
-    with db.begin() as connection:
-        connection.execute(update(schedule_table).values(since=due.since - 366 * 86400))
-    assert scrape(db)["schedule_overdue_seconds", "rare"] > 0
-    at = latest(due.cron, due.time_zone, time.time())
-    run_id = schedules.fire(db, due, at, (prepared.plan, prepared.shards), None)
-    assert run_id and queueing.pause(db, run_id)
-    with db.begin() as connection:
-        long_ago = run_table.c.created - 7200
-        connection.execute(update(run_table).values(created=long_ago, paused=long_ago))
-    seen = scrape(db)
-    assert seen["schedule_overdue_seconds", "rare"] == 0
-    assert seen["run_paused", run_id] == 1 and seen["run_age_seconds", run_id] > 7000
-    assert ("run_idle_seconds", run_id) not in seen, "nor is it a run without progress"
-    queueing.unpause(db, run_id)
-    assert scrape(db)["run_idle_seconds", run_id] > 7000
-
-
 def test_a_schedule_says_what_its_last_finished_run_found(
     db: Database, prepared: PreparedAudit
 ) -> None:
@@ -320,7 +298,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.monitoring.probes._FRESH", 0.0)
 
 
-def test_a_good_server_is_alive_and_ready_and_has_three_paths(db: Database) -> None:
+def test_a_good_server_is_alive_and_ready_has_three_paths_and_its_port(db: Database) -> None:
     by_wsgi = asked(db)
     assert by_wsgi("/healthz") == (200, "alive\n")
     assert by_wsgi("/readyz") == (200, "ready\n")
@@ -328,6 +306,17 @@ def test_a_good_server_is_alive_and_ready_and_has_three_paths(db: Database) -> N
     assert code == 200 and "transexplain_up 1.0" in body
     assert by_wsgi("/")[0] == 200, "as before"
     assert by_wsgi("/metrics/")[0] == by_wsgi("/healthz.json")[0] == by_wsgi("/secret")[0] == 404
+    app = monitoring_app(FleetCollector(db, "q"), Readiness([database_check(db)]))
+    server = serve_metrics(app, host="127.0.0.1", port=0)
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with urllib.request.urlopen(f"{url}/readyz", timeout=30) as answer:
+            assert answer.read() == b"ready\n"
+        with pytest.raises(ConfigurationError, match="--host"):
+            serve_metrics(app, host="127.0.0.1", port=server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_tables_of_another_version_are_not_ready_and_the_log_says_why(
@@ -386,66 +375,31 @@ def test_a_look_that_hangs_holds_up_nobody_and_others_begin_beside_it(
     assert not any(readiness.ready() for _ in range(8))
     assert len(looks) == 4, "no more hang at once"
     released.set()
-    deadline = time.monotonic() + 60
-    while not readiness.ready():
-        assert time.monotonic() < deadline
-    readiness.ready()
-
-
-def test_the_server_listens_and_says_where_it_cannot(db: Database) -> None:
-    app = monitoring_app(FleetCollector(db, "q"), Readiness([database_check(db)]))
-    server = serve_metrics(app, host="127.0.0.1", port=0)
-    try:
-        url = f"http://127.0.0.1:{server.server_port}"
-        with urllib.request.urlopen(f"{url}/readyz", timeout=30) as answer:
-            assert answer.read() == b"ready\n"
-        with pytest.raises(HTTPError, match="404"):
-            urllib.request.urlopen(f"{url}/x", timeout=30)
-        with pytest.raises(ConfigurationError, match="--host"):
-            serve_metrics(app, host="127.0.0.1", port=server.server_port)
-    finally:
-        server.shutdown()
-        server.server_close()
+    wait_for(readiness.ready, "a look that ends", 60)
 
 
 def test_a_database_that_goes_away_freezes_and_comes_back(
     postgres_url: str, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen by both servers at once, behind a proxy; each says so, and recovers by itself."""
+    """Behind a proxy; the server says so, and recovers by itself."""
     monkeypatch.setattr("orchestrator.monitoring.probes._HUNG", 0.1)
-    testclient = pytest.importorskip("starlette.testclient")
-    from orchestrator.serve.access import AccessRules
-    from orchestrator.serve.application import application
-
     url = make_url(postgres_url)
     open_database(postgres_url, upgrade=True).close()
-    with TcpProxy(url.host or "127.0.0.1", url.port or 5432) as proxy, ExitStack() as open_stores:
+    with TcpProxy(url.host or "127.0.0.1", url.port or 5432) as proxy:
         through = url.set(host="127.0.0.1", port=proxy.port).render_as_string(hide_password=False)
-        stores = [Database(through, read_only=one) for one in (False, True)]
-        for one in stores:
-            open_stores.callback(one.close)
-        get = asked(stores[0], within=1.0)
-        rules = AccessRules(token="a-token-of-thirty-two-characters")
-        client = open_stores.enter_context(
-            testclient.TestClient(application(stores[1], rules), base_url="http://localhost")
-        )
-
-        def seen() -> list[tuple[int, str]]:
-            answer = client.get("/readyz")
-            return [get("/readyz"), (answer.status_code, answer.text)]
-
-        assert seen() == [(200, "ready\n")] * 2
-        proxy.refuse()
-        assert seen() == [(503, "not ready\n")] * 2
-        assert get("/metrics")[1].split()[-2:] == ["transexplain_up", "0.0"]
-        assert get("/healthz") == (200, "alive\n") and client.get("/healthz").status_code == 200
-        proxy.listen()
-        assert seen() == [(200, "ready\n")] * 2
-        proxy.freeze()
-        assert get("/readyz") == (503, "not ready\n"), "in a second"
-        proxy.thaw()
-        assert get("/readyz") == (200, "ready\n")
-        assert client.get("/metrics").status_code == 401
+        with closing(Database(through)) as store:
+            get = asked(store, within=1.0)
+            assert get("/readyz") == (200, "ready\n")
+            proxy.refuse()
+            assert get("/readyz") == (503, "not ready\n")
+            assert get("/metrics")[1].split()[-2:] == ["transexplain_up", "0.0"]
+            assert get("/healthz") == (200, "alive\n")
+            proxy.listen()
+            assert get("/readyz") == (200, "ready\n")
+            proxy.freeze()
+            assert get("/readyz") == (503, "not ready\n"), "in a second"
+            proxy.thaw()
+            assert get("/readyz") == (200, "ready\n")
 
 
 def test_the_rate_is_that_of_the_last_minute() -> None:
@@ -478,20 +432,6 @@ def test_the_status_of_all_names_refused_messages(tmp_path: Path) -> None:
 
 
 NOWHERE = "redis://:secret@127.0.0.1:1/0"
-
-
-@pytest.fixture(params=[pytest.param("redis", marks=pytest.mark.redis), "rabbitmq"])
-def settings(request: pytest.FixtureRequest) -> Iterator[Settings]:
-    """Of a real broker, with queues of the test's own, which are deleted afterwards."""
-    url = request.getfixturevalue("redis_url" if request.param == "redis" else "amqp_url")
-    made = Settings(broker_url=url, queue=queue_name_of_test())
-    yield made
-    with make_app(made).connection_for_write() as connection:
-        for name in queues_for(made):
-            queue.depth(made, name)  # declares it, so that there is one to delete
-            connection.default_channel.queue_purge(name)
-            connection.default_channel.queue_delete(name)
-            connection.default_channel.exchange_delete(name)
 
 
 @pytest.fixture

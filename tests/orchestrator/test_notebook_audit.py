@@ -1,7 +1,6 @@
 """A whole audit by one call from Python: the same path, results in hand, errors by name."""
 
 import json
-import re
 import signal
 import warnings
 from collections.abc import Iterator
@@ -175,35 +174,28 @@ def test_an_interrupted_audit_says_whether_it_goes_on(
     (note,) = caught.value.__notes__
     monkeypatch.setattr(Workbench, "work", work)
     if in_memory:
-        assert "its model is in memory only, so no other process can go on" in note
+        assert "no other process can go on" in note
         code, printed = call("resume", "latest")
-        assert code == 3 and re.search(
-            r"\d shards? gave up. Shard \d: .*a module that was in memory only",
-            " ".join(printed.split()),
-        )
+        assert code == 3 and "a module that was in memory only" in " ".join(printed.split())
         with open_database(Settings().database_url) as db:
-            dead = shards.list_shards(db, runs.get(db, "latest").id, states=["dead"])
-            done = shards.list_shards(db, runs.get(db, "latest").id, states=["done"])
+            states = [shard.state for shard in shards.list_shards(db, runs.get(db, "latest").id)]
         # the shard that was read ahead may end before the signal is seen
-        assert done and dead and len(done) + len(dead) == 3
-        assert all("a module that was in memory only" in str(one) for one in dead)
-    else:
-        assert "`transexplain resume" in note and "goes on with it" in note
-        bert_dir.rename(bert_dir.with_name("elsewhere"))
-        code, printed = call("resume", "latest")
-        assert code == 2 and "which is not there; put it back in that place" in printed
-        with open_database(Settings().database_url) as db:
-            run = runs.get(db, "latest").id
-            assert not shards.list_shards(db, run, states=["dead"]), "no attempt was spent"
-        bert_dir.with_name("elsewhere").rename(bert_dir)
-        config = bert_dir / "config.json"
-        planned = config.read_bytes()
-        config.write_bytes(planned + b" ")
-        code, printed = call("resume", "latest")
-        assert code == 2 and f"config.json of {bert_dir} has changed" in " ".join(printed.split())
-        assert "Nothing was changed" in printed
-        config.write_bytes(planned)
-        assert call("resume", "latest")[0] == 0
+        assert set(states) == {"done", "dead"} and len(states) == 3
+        return
+    assert "`transexplain resume" in note
+    elsewhere = bert_dir.rename(bert_dir.with_name("elsewhere"))
+    code, printed = call("resume", "latest")
+    assert code == 2 and "is not there" in printed
+    elsewhere.rename(bert_dir)
+    planned = (bert_dir / "config.json").read_bytes()
+    (bert_dir / "config.json").write_bytes(planned + b" ")
+    code, printed = call("resume", "latest")
+    assert code == 2 and f"config.json of {bert_dir} has changed" in " ".join(printed.split())
+    with open_database(Settings().database_url) as db:
+        dead = shards.list_shards(db, runs.get(db, "latest").id, states=["dead"])
+    assert not dead, "no attempt was spent"
+    (bert_dir / "config.json").write_bytes(planned)
+    assert call("resume", "latest")[0] == 0
 
 
 ENDLESS: list[Any] = []

@@ -4,29 +4,25 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from broker_keys import queue_name_of_test
+from chaos_groups import wait_for
 from everyday import only
 from hypothesis import given
 from hypothesis import strategies as st
-from learned_audits import explainer_for, learned, mixed
 from sqlalchemy import update
 from tiny_audit import make_audit
 from typer.testing import CliRunner, Result
 
 from orchestrator.cli.command_line import app
 from orchestrator.dispatch import queue
-from orchestrator.dispatch.local import run_here
 from orchestrator.schedule import tick as ticking
 from orchestrator.schedule.fire_times import check, latest, upcoming
 from orchestrator.schedule.tick import add_schedule, tick
@@ -89,20 +85,6 @@ def test_missed_fires_are_caught_up_once(
     assert tick(db, settings) == []
     monkeypatch.setattr(schedules, "now", lambda _: now + 60)
     assert [run_id for _, run_id, _ in tick(db, settings)] == made(db)[:1]
-
-
-def test_ticks_at_once_make_one_run(
-    db: Database, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(db, settings, tmp_path)
-    let_pass(db, 3600)
-    now = schedules.now(db)
-    monkeypatch.setattr(schedules, "now", lambda _: now)
-    with ThreadPoolExecutor(3) as pool:
-        ticks = pool.map(lambda _: tick(db, settings), range(3))
-        fired = [run_id for ticked in ticks for _, run_id, _ in ticked]
-    assert fired == made(db) and len(fired) == 1
-    assert runs.progress(db, made(db)[0]).states["queued"] == 2
 
 
 def test_on_change_fires_when_model_or_data_are_others(
@@ -366,144 +348,62 @@ def test_any_expression_is_refused_or_fires_by_the_minute(cron: str) -> None:
     assert all(second - first >= 60 for first, second in pairwise(made))
 
 
-@pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with model, data and lexicon, in which the schedule is added."""
-    folder = tmp_path / "written-here"
-    folder.mkdir()
-    make_audit(folder, items=16)
-    monkeypatch.chdir(folder)
-    return folder
-
-
-def write_masked_model(folder: Path) -> str:
-    """A masked language model of the audited model's sizes; returns its name in the folder."""
-    from transformers import AutoConfig, BertForMaskedLM
-
-    BertForMaskedLM(AutoConfig.from_pretrained(folder / "model")).save_pretrained(folder / "masked")
-    return "masked"
-
-
-def by_an_explainer(folder: Path) -> dict[str, Any]:
-    explainer_for(folder)
-    place = "trained/explainer.safetensors"
-    return {
-        "explain": mixed(place),
-        "evaluation": {"methods": [learned(place)], "metrics": ["pruning"], "items": 2},
-    }
-
-
-def by_a_head(folder: Path) -> dict[str, Any]:
-    head = {"name": "decoded-gradcam", "params": {"head": write_masked_model(folder)}}
-    measured = {"methods": [head], "metrics": ["pruning"], "items": 2}
-    return {"method": head, "evaluation": measured}
-
-
-def with_lexicons(folder: Path) -> dict[str, Any]:
-    (folder / "pairs.json").write_text(json.dumps([["film", "goods"]]), encoding="utf-8")
-    lexicon = {"things": ["film", "x"], "wares": ["goods"]}
-    (folder / "people.json").write_text(json.dumps(lexicon), encoding="utf-8")
-    (folder / "others.json").write_text(json.dumps({"things": ["nice"]}), encoding="utf-8")
-    groups = {"lexicon": ["people.json"], "second": "others.json", "pairs": "pairs.json"}
-    return {"groups": groups, **SMALL}
-
-
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    "make",
-    only(with_lexicons, of=[by_an_explainer, by_a_head, with_lexicons]),
-)
 def test_a_clock_in_another_folder_finds_the_files(
-    make: Any,
-    written: Path,
-    tmp_path: Path,
-    db: Database,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, db: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = {"groups": "groups.json", **make(written)}
-    spec = make_audit(written, items=16, **{"model": "model", "data": "texts.jsonl", **keys})
-    place = spec.relative_to(written)
-    add_schedule(db, settings, name="often", spec=place, cron="* * * * *")
-    elsewhere = tmp_path / "ticked-there"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-    with db.begin() as connection:  # as if nobody had ticked for two minutes
-        connection.execute(update(schedule).values(since=schedule.c.since - 120))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    names = {"model": "model", "data": "texts.jsonl", "groups": "groups.json"}
+    spec = make_audit(Path.cwd(), items=16, **{**SMALL, **names})
+    add_schedule(db, settings, name="often", spec=Path(spec.name), cron="* * * * *")
+    monkeypatch.chdir(tmp_path)
+    let_pass(db, 120)
     ((_, run_id, error),) = tick(db, settings)
-    assert error is None and run_id is not None
-    run_here(db, run_id, settings)
-    state = runs.progress(db, run_id)
-    assert (state.state, state.items_done) == ("done", 16)
+    assert run_id is not None and error is None
 
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def beat_settings(settings: Settings, redis_url: str) -> Settings:
-    return replace(settings, broker_url=redis_url, queue=queue_name_of_test())
-
-
-def beat(beat_settings: Settings, log: Path) -> "subprocess.Popen[bytes]":
+@pytest.mark.redis
+@pytest.mark.exhaustive
+def test_two_beats_make_one_run_per_fire(
+    db: Database, settings: Settings, redis_url: str, tmp_path: Path
+) -> None:
+    settings = replace(settings, broker_url=redis_url, queue=queue_name_of_test())
+    for number in range(4):
+        make(db, settings, tmp_path, f"often-{number}")
+    let_pass(db, 120)  # all have missed a minute, so that both beats find them due
     env = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "TRANSEXPLAIN_DATABASE_URL": beat_settings.database_url,
-        "TRANSEXPLAIN_BROKER_URL": beat_settings.broker_url,
-        "TRANSEXPLAIN_QUEUE": beat_settings.queue,
-        "TRANSEXPLAIN_SNAPSHOT_DIR": str(beat_settings.snapshot_dir),
+        "TRANSEXPLAIN_DATABASE_URL": settings.database_url,
+        "TRANSEXPLAIN_BROKER_URL": redis_url,
+        "TRANSEXPLAIN_QUEUE": settings.queue,
+        "TRANSEXPLAIN_SNAPSHOT_DIR": str(settings.snapshot_dir),
     }
     words = [sys.executable, "-m", "orchestrator.cli", "beat", "--every", "1"]
-    with log.open("wb") as stream:
-        return subprocess.Popen(words, env=env, stdout=stream, stderr=stream)
+    with (tmp_path / "beats.log").open("wb") as log:
+        beats = [subprocess.Popen(words, env=env, stdout=log, stderr=log) for _ in range(2)]
 
+    def fires() -> list[Fire]:
+        return [fire for n in range(4) for fire in schedules.fires(db, f"often-{n}", limit=1000)]
 
-def all_fires(db: Database) -> list[tuple[str, Fire]]:
-    names = [one.name for one in schedules.list_schedules(db)]
-    return [(name, fire) for name in names for fire in schedules.fires(db, name, limit=1000)]
+    def messages() -> int:
+        return queue.depth(settings, queue_of(settings, runs.get(db, "latest").plan))
 
-
-def wait_for_fires(
-    db: Database,
-    beat_settings: Settings,
-    count: int,
-    beats: "list[subprocess.Popen[bytes]]",
-) -> None:
-    """Wait until so many fires are settled and their messages are out, which comes after."""
-    deadline = time.monotonic() + 120
-    while len(all_fires(db)) < count or not messages(db, beat_settings):
-        assert time.monotonic() < deadline, "no fire in time, or no message for it"
+    def settled() -> bool:
         assert [one.poll() for one in beats] == [None, None], "a beat ended"
-        time.sleep(0.2)
+        return len(fires()) >= 4 and messages() > 0  # messages come after their fires
 
-
-def messages(db: Database, beat_settings: Settings) -> int:
-    return queue.depth(beat_settings, queue_of(beat_settings, runs.get(db, "latest").plan))
-
-
-@pytest.mark.redis
-@pytest.mark.exhaustive
-def test_two_beats_make_one_run_per_fire(beat_settings: Settings, tmp_path: Path) -> None:
-    spec = make_audit(tmp_path, items=16, evaluation={"items": 0})
-    with open_database(beat_settings.database_url, upgrade=True) as db:
-        for number in range(4):
-            add_schedule(db, beat_settings, name=f"often-{number}", spec=spec, cron="* * * * *")
-        with db.begin() as connection:  # all have missed a minute, so that both beats find them due
-            connection.execute(update(schedule).values(since=schedule.c.since - 120))
-        beats = [beat(beat_settings, tmp_path / f"beat{n}.log") for n in range(2)]
-        try:
-            wait_for_fires(db, beat_settings, 4, beats)
-        finally:
-            for one in beats:
-                one.terminate()
-            codes = [one.wait(timeout=60) for one in beats]
-        logs = [(tmp_path / f"beat{n}.log").read_text() for n in range(2)]
-        assert codes == [0, 0], logs
-        assert not any("Traceback" in log for log in logs), logs
-        fires = all_fires(db)
-        made = {one.id for one in runs.list_runs(db, limit=1000)}
-        assert {fire.run_id for _, fire in fires} == made
-        assert len(fires) == len(made) == len({(name, fire.at) for name, fire in fires})
-        assert 0 < messages(db, beat_settings) <= 2 * len(made), "no message too many"
+    try:
+        wait_for(settled, "four fires and their messages", 120)
+    finally:
+        for process in beats:
+            process.terminate()
+        codes = [process.wait(timeout=60) for process in beats]
+    written = (tmp_path / "beats.log").read_text()
+    assert codes == [0, 0] and "Traceback" not in written, written
+    assert sorted(str(fire.run_id) for fire in fires()) == sorted(made(db))
+    assert 0 < messages() <= 2 * len(made(db)), "no message too many"

@@ -1,5 +1,6 @@
 """The audit specification: short and long forms, overrides, and errors that name the key."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -77,17 +78,11 @@ def test_options_and_set_go_over_the_file(tmp_path: Path) -> None:
         ("name: a/b", r"name: "),
         ("targets: []", r"targets: "),
         ("groups: {planted: -1}", r"groups.planted: .*greater than 0"),
-        ("groups: {planted: .nan}", r"groups.planted: .*(finite|greater)"),
         ("groups: {check: -1}", r"groups.check: .*greater than or equal to 0"),
         ("model: [unclosed", r"not valid YAML"),
         ("groups: {scenario: {}}", r"groups.scenario.0.harm: is missing"),
-        ("groups: {scenario: {harm: ' '}}", r"scenario.0.harm: String should have at least 1"),
-        ("groups: {scenario: 7}", r"groups.scenario.0: Input should be a valid dictionary"),
         ("groups: {scenario: {harm: x, review_date: 31.12.2027}}", r"review_date: '31.12.2027'"),
         ("groups: {scenario: {harm: x, review_date: '2027-02-29'}}", r"there is no day 2027-02-29"),
-        ("groups: {scenario: {harm: x, review_date: 2027-W01-1}}", r"is no day; write it as"),
-        ("groups: {scenario: {harm: x, reviewdate: x}}", r"did you mean 'review_date'\?"),
-        ("groups: {impact: {favorable: good, sex: who}}", r"did you mean 'favourable'\?"),
         ("groups: {practical: {ratio: 0.7}}", r"known here: logit, probability, changed, spread"),
         ("groups: {impact: {favourable: good}}", r"name the column of `sex`, that of `ethnicity`"),
         ("groups: {impact: {favourable: [], sex: who}}", r"at least 1 item"),
@@ -290,30 +285,23 @@ def test_both_questions_have_a_power_for_every_group(tmp_path: Path) -> None:
 
 
 def test_texts_of_one_template_are_one_text_and_cost_no_swaps(tmp_path: Path) -> None:
-    lexicon = {"first": ["Ann", "Ben", "Cid", "Dee"], "second": ["Eve", "Fay", "Gil", "Hal"]}
-    (tmp_path / "names.json").write_text(json.dumps(lexicon), encoding="utf-8")
-    names = [name for group in lexicon.values() for name in group]
-    rows = [
-        {"text": f"a nice film by {name} and {number}", "template": str(number)}
-        for number in range(12)
-        for name in names
-    ]
-    base = load_spec(make_audit(tmp_path), settings=("evaluation.items=0",))
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "corpus.jsonl").write_text(lines, encoding="utf-8")
-    groups = base.groups.model_copy(update={"lexicon": str(tmp_path / "names.json")})
-    settings, found = Settings(snapshot_dir=tmp_path / "snapshots"), []
+    names = {"first": ["Ann", "Ben", "Cid", "Dee"], "second": ["Eve", "Fay", "Gil", "Hal"]}
+    source = tmp_path / "corpus.jsonl"
+    costs = []
     for template in (None, "template"):
-        data = base.data.model_copy(
-            update={"source": str(tmp_path / "corpus.jsonl"), "template": template}
-        )
-        spec = base.model_copy(update={"data": data, "groups": groups})
-        found.append(estimate(prepare_audit(spec, settings)))
-    alone, templates = found
-    assert alone.swaps > 0 and templates.swaps == 0
-    for group in lexicon:  # the change of the logit by a mention that 9 of 10 runs find
+        data = {"source": str(source), "template": template}
+        spec = load_spec(make_audit(tmp_path, data=data, evaluation={"items": 0}))
+        (tmp_path / "groups.json").write_text(json.dumps(names), encoding="utf-8")
+        rows = [
+            {"text": f"a nice film by {name} and {number}", "template": str(number)}
+            for number in range(12)
+            for name in itertools.chain(*names.values())
+        ]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        costs.append(estimate(prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots"))))
+    assert costs[0].swaps > 0 and costs[1].swaps == 0
+    for group in names:  # the change of the logit by a mention that 9 of 10 runs find
         smallest, larger = (
-            float(re.findall(r"mention ([0-9.]+) and", estimate.power[group])[0])
-            for estimate in (alone, templates)
+            float(re.findall(r"mention ([0-9.]+) and", cost.power[group])[0]) for cost in costs
         )
         assert larger > smallest

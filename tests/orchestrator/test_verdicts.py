@@ -23,10 +23,15 @@ POSTS = ("office", "workshop")
 SLICED = ("groups.slice=post", "data.meta=[post]")
 
 
-def world(counts: Mapping[tuple[str, str], tuple[int, int]], **changes: Any) -> World:
+def world(
+    counts: Mapping[tuple[str, str], tuple[int, int]],
+    begin: Mapping[str, str] | None = None,
+    **changes: Any,
+) -> World:
     """Texts by (group, place): so many of so many whose words alone speak for an invitation.
 
-    Their words add 0.8 or -0.8 logits; names add nothing but what `changes` say.
+    Their words add 0.8 or -0.8 logits; names add nothing but what `changes` say. `begin`: the
+    first word of the texts of a group.
     """
     texts: list[Text] = []
     for (group, place), (good, count) in counts.items():
@@ -34,7 +39,8 @@ def world(counts: Mapping[tuple[str, str], tuple[int, int]], **changes: Any) -> 
         for number in range(count):
             for_, against = (2, 1) if number < good else (1, 2)
             printed = [next(praise) for _ in range(for_)] + [next(blame) for _ in range(against)]
-            words = ("applicant", next(who), "for", place, *printed)
+            first = (begin or {}).get(group, "applicant")
+            words = (first, next(who), "for", place, *printed)
             texts.append(Text(words=words, columns={"post": place, "group": group}))
     return replace(World(texts=texts, groups=PEOPLE, worth=WORTH), **changes)
 
@@ -196,6 +202,49 @@ def test_an_unbiased_model_is_cleared_of_the_mention_by_480_texts(audit: Audited
     assert (audited.gate, audited.broken) == (0, set())
 
 
+WORDS = {FIRST: "she", SECOND: "he"}  #: that texts begin with
+
+
+def beginning(begin: Mapping[str, str]) -> World:
+    """Texts of each group that begin with its word; `she` and `hers` are worth something."""
+    worth = {**WORTH, "she": -0.46, "hers": -0.46}
+    return world({(group, "office"): (30, 60) for group in begin}, begin, worth=worth)
+
+
+def of_word(groups: dict[str, Any], word: str) -> dict[str, Any]:
+    (row,) = [row for row in groups["candidates"] if row["word"] == word]
+    return dict(row)
+
+
+def test_a_pronoun_that_carries_the_bias_is_a_candidate(audit: Audited) -> None:
+    """Every text of the first group has the word, and no name does anything."""
+    groups = audit(beginning(WORDS), "run", "shard_size=16").report["groups"]
+    she = of_word(groups, "she")
+    assert (she["group"], she["reference"], she["line"]) == (FIRST, SECOND, "- she")
+    assert she["association"] > 5 and she["association_interval"][0] > 2
+    assert she["texts"] == 60
+    (effect,) = she["effects"]
+    assert effect["effect"] == pytest.approx(-0.46, abs=0.01)
+    assert effect["interval"][1] < -0.1 and effect["probability_interval"][1] < -0.02
+    assert of_word(groups, "he")["effects"][0]["interval"][0] > 0.1, "it stands for the reference"
+    (swaps,) = [row for row in groups["counterfactuals"] if row["group"] == FIRST]
+    assert abs(swaps["effect"]) < 0.02, "names alone say nothing of it"
+
+
+def test_a_text_of_which_half_could_be_swapped_is_left_out_and_counted(audit: Audited) -> None:
+    """The second group has nothing to take the place of `hers`."""
+    listed = {FIRST: [*PEOPLE[FIRST], "she", "hers"], SECOND: [*PEOPLE[SECOND], "he"]}
+    both = beginning(WORDS)
+    texts = [*both.texts, *beginning({FIRST: "hers"}).texts]
+    audited = audit(replace(both, texts=texts, groups=listed), "run", "groups.check=400")
+    groups = audited.report["groups"]
+    (first,) = [row for row in groups["matching"] if row["group"] == FIRST]
+    assert first["unpaired"] == 60
+    (swaps,) = [row for row in groups["counterfactuals"] if row["group"] == FIRST]
+    assert swaps["documents"] == 120
+    assert swaps["effect"] == pytest.approx(-0.46, abs=0.01), "and half an effect in no text"
+
+
 def test_a_group_that_newly_differs_is_said_first_and_stopped_by_the_gate(
     call: Call, audit: Audited, gated: Any
 ) -> None:
@@ -226,12 +275,6 @@ def test_a_group_that_newly_differs_is_said_first_and_stopped_by_the_gate(
     (verdict,) = compared["groups"]["verdicts"]
     assert (verdict["outcome_before"], verdict["outcome_after"]) != ("differ", "differ")
     assert verdict["outcome_after"] == "differ" and verdict["mention_after"] != "changes"
-    kinds = [
-        "outcomes" if "outcomes differ" in each["text"].lower() else "relevance"
-        for each in headline
-        if "outcomes differ" in each["text"].lower() or "elevance of" in each["text"]
-    ]
-    assert kinds[0] == "outcomes" and kinds.count("outcomes") == 1
     against = {"against": two[0]}
     code, checks = gated(drift={**against, "forbid_new_differences": True})
     assert code == 1 and FIRST in checks["drift.forbid_new_differences"]["text"]

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 import pytest
 from browser_pages import browser
 from served_pages import listening
+from serving import acting_client
 from starlette.testclient import TestClient
 
 from orchestrator.serve import slow_desk
 from orchestrator.serve.access import AccessRules
-from orchestrator.serve.application import application
 from transexplain.store.database import Database
 
 __all__ = ["browser"]  # a fixture
@@ -35,9 +35,7 @@ def serve(db: Database) -> Iterator[Serve]:
         ) -> TestClient:
             store = Database(url or f"sqlite:///{db.path}", read_only=True)
             open_clients.callback(store.close)
-            settings = {"base_url": "http://localhost", "follow_redirects": False, **more}
-            client = TestClient(application(store, rules or AccessRules()), **settings)
-            return open_clients.enter_context(client)
+            return open_clients.enter_context(acting_client(store, rules=rules, **more))
 
         yield make
 

@@ -141,40 +141,26 @@ def test_a_proxy_is_believed_by_its_address_alone(serve: Serve, run_id: str) -> 
     assert mapped.get("/runs.json", headers={"X-User": "ann"}).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("host", "known"),
-    [
-        ("localhost", True),
-        ("LOCALHOST.:8321", True),
-        ("127.0.0.1:8321", True),
-        ("[::1]:8321", True),
-        ("192.168.1.4", True),
-        ("audits.example.org:80", True),
-        ("evil.example", False),
-        ("localhost.evil.example", False),
-        ("127.0.0.1.evil.example:8321", False),
-        ("localhost:", True),
-        ("localhost:x", False),
-        ("localhost:123456", False),
-        ("localhost..", False),
-        ("ann@localhost", False),
-        ("127.1", False),
-        ("", False),
-        ("[fe80::1]", True),
-        ("[::ffff:127.0.0.1]", True),
-        ("[fe80::1%evil]", False),
-        ("[::1%25lo]", False),
-        ("[127.0.0.1]", False),
-        ("[localhost]", False),
-        ("::1", False),
-        ("[::1", False),
-    ],
-)
-def test_only_its_own_names_are_answered(serve: Serve, host: str, known: bool) -> None:
+KNOWN = [
+    "localhost",
+    "LOCALHOST.:8321",
+    "127.0.0.1:8321",
+    "[::1]:8321",
+    "192.168.1.4",
+    "localhost:",
+]
+KNOWN += ["audits.example.org:80", "[fe80::1]", "[::ffff:127.0.0.1]"]
+UNKNOWN = ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8321", "localhost:x"]
+UNKNOWN += ["localhost:123456", "localhost..", "ann@localhost", "127.1", "", "[fe80::1%evil]"]
+UNKNOWN += ["[::1%25lo]", "[127.0.0.1]", "[localhost]", "::1", "[::1"]
+
+
+@pytest.mark.parametrize("host", [*KNOWN, *UNKNOWN])
+def test_only_its_own_names_are_answered(serve: Serve, host: str) -> None:
     client = serve(AccessRules(hosts=frozenset(["audits.example.org"])))
     answer = client.get("/runs.json", headers={"Host": host})
-    assert answer.status_code == (200 if known else 421)
-    assert known or "--allow-host" in answer.text
+    assert answer.status_code == (200 if host in KNOWN else 421)
+    assert host in KNOWN or "--allow-host" in answer.text
     assert not AccessRules().knows_host("localhost:\N{SUPERSCRIPT TWO}")
 
 
@@ -196,6 +182,7 @@ def test_every_answer_keeps_a_page_to_itself(client: TestClient, path: str) -> N
     assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
+    assert "access-control-allow-origin" not in headers, "another origin reads nothing"
 
 
 def test_an_error_of_our_own_says_nothing_and_has_the_headers(

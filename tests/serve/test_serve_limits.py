@@ -1,6 +1,7 @@
 """Clients that send half of a request, or nonsense, or take no answer: others are still served."""
 
 import http.client
+import json
 import logging
 import resource
 import socket
@@ -17,11 +18,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from fresh_stores import fresh_store
+from gallery import Gallery
+from local_receivers import free_port
 from served_pages import listening
 
 from orchestrator.serve import application
 from orchestrator.serve.access import AccessRules
+from orchestrator.serve.links import link
 from transexplain.store.database import Database
 
 TOKEN = "a-token-of-thirty-two-characters"
@@ -34,6 +37,15 @@ FORM = POST + b"Content-Type: application/x-www-form-urlencoded\r\n"
 CHUNKS = FORM + b"Transfer-Encoding: chunked\r\n\r\n"
 HALVES = {"nothing": b"", "head": HEAD, "body": FORM + b"Content-Length: 99\r\n\r\ntoken=x"}
 Limits = Callable[..., None]
+#: the verb; what takes much memory, or seconds to import, is not there at its end
+PROGRAM = """
+import sys
+from orchestrator.cli import main
+try:
+    main()
+finally:
+    print("loaded:", {"torch", "scipy", "celery", "altair"} & set(sys.modules))
+"""
 
 
 @dataclass(frozen=True)
@@ -50,20 +62,17 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The command of docker-compose.yml, with 1,024 files that it may open."""
+def running(tmp_path_factory: pytest.TempPathFactory, gallery: Gallery) -> Iterator[Running]:
+    """The command of docker-compose.yml, with 1,024 files that it may open; ended by SIGTERM."""
     folder = tmp_path_factory.mktemp("limits")
-    fresh_store(folder / "store.db").close()
+    url = gallery["biased"].copy_store(folder / "store.db")
     (folder / "token").write_text(TOKEN)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     command = compose["services"]["serve"]["command"]
     assert {"0.0.0.0", "/run/secrets/serve_token"} < set(command)
-    words = ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", sys.executable, "-m"]
-    words += ["orchestrator.cli", *command, "--port", str(port)]
-    words += ["--db", f"sqlite:///{folder / 'store.db'}"]
+    words = ["sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh", sys.executable, "-c"]
+    words += [PROGRAM, *command, "--port", str(port), "--db", url]
     words = [one.replace("/run/secrets/serve_token", str(folder / "token")) for one in words]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log)
@@ -78,6 +87,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     finally:
         process.terminate()
         assert process.wait(30) == 0
+        assert "loaded: set()" in found.log.read_text(), "it needs no heavy library"
 
 
 @contextmanager
@@ -121,6 +131,16 @@ def ended(connection: socket.socket, seconds: float = 30.0) -> bool:
         return True
 
 
+def test_pages_are_served_by_the_verb(running: Running, gallery: Gallery) -> None:
+    """Without heavy libraries, as its end shows."""
+    run_id = gallery["biased"].id
+    for page in ("/runs", "/fleet", link("runs", run_id), link("runs", run_id, "items", "row-0")):
+        url = f"http://127.0.0.1:{running.port}{page}.json"
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert json.load(answer)
+
+
 def test_two_thousand_half_open_connections_stop_nothing(running: Running) -> None:
     with many_files(), ExitStack() as opened:
         for number in range(2_000):
@@ -156,6 +176,8 @@ def parts_of(count: int, kind: bytes = b"multipart/form-data; boundary=b") -> by
         ((parts_of(1, b"multipart/form-data"),), 400),
         ((FORM + b"Content-Length: 9\r\n\r\ntoken=%ff",), 400),
         ((FORM + b"Content-Length: -1\r\n\r\n",), 400),
+        ((POST + b"Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}",), 415),
+        ((POST + b"Content-Length: 0\r\n\r\n",), 415),
         ((CHUNKS, b"zz\r\nabc\r\n"), 400),
         ((CHUNKS + b"3\r\nabc\r\n", b"-1\r\n"), 400),
         ((b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n", b"zz\r\n"), 405),

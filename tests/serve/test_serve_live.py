@@ -8,10 +8,9 @@ import os
 import shutil
 import signal
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,11 @@ import pytest
 import tiny_models
 import transformers
 from browser_pages import ATTACKS
+from chaos_groups import lives, wait_for
 from fresh_stores import fresh_store
 from PIL import Image
 from report_samples import Visible
-from served_pages import listening
+from served_pages import WIDER, faults, listening, looked_at
 from serving import JSON, OWN, acting_client, form_of
 from starlette.testclient import TestClient
 
@@ -108,16 +108,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 @pytest.fixture
-def live(house: House) -> Iterator[Live]:
+def live(house: House, serve: Live) -> Live:
     """Makes clients of other servers over the same store."""
-    with ExitStack() as opened:
-
-        def make(desk: LiveDesk) -> TestClient:
-            url = f"sqlite:///{house.db.path}"
-            reading = opened.enter_context(Database(url, read_only=True))
-            return opened.enter_context(acting_client(reading, desk=desk))
-
-        yield make
+    return lambda desk: serve(url=f"sqlite:///{house.db.path}", desk=desk)
 
 
 def desk_here(house: House, **limits: Any) -> DeskHere:
@@ -308,24 +301,6 @@ def test_hostile_texts_are_shown_or_refused(house: House, name: str) -> None:
     assert not [one for tag, one in Visible(page.text).tags if "onerror" in one]
 
 
-@pytest.mark.parametrize("body", [b"lone \xed\xa0\x80", b"latin \xe9", b"\xff\xfe", b"%ED%A0%80"])
-def test_what_is_no_utf8_is_refused(house: House, body: bytes) -> None:
-    client, address = house.client, link("runs", house.texts, "explain")
-    token = form_of(client, address)[TOKEN]
-    if body.startswith(b"%"):
-        kind, content = "application/x-www-form-urlencoded", b"text=" + body
-    else:
-        kind = "multipart/form-data; boundary=b"
-        parts = [(TOKEN, token.encode()), ("text", body)]
-        content = b"".join(
-            b'--b\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n' % (n.encode(), v)
-            for n, v in parts
-        )
-        content += b"--b--\r\n"
-    answer = client.post(address, content=content, headers={**OWN, **JSON, "Content-Type": kind})
-    assert answer.status_code in (400, 422) and answer.json()["error"]
-
-
 def bomb(width: int = 30_000, height: int = 30_000) -> bytes:
     """A PNG of few bytes that says it has very many pixels."""
 
@@ -408,17 +383,12 @@ def test_a_failure_of_the_model_is_told_without_what_was_given(
 
 def test_the_form_needs_its_token_and_this_origin(house: House) -> None:
     client, texts = house.client, house.texts
-    other = form_of(client, link("runs", house.pictures, "explain"))[TOKEN]
     own = form_of(client, link("runs", texts, "explain"))[TOKEN]
-    for token in ("none", other):
-        assert explain(client, texts, text=TEXT, token=token).status_code == 403
-    for headers in (
-        {"Origin": "http://evil.example"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
-    ):
-        refused = explain(client, texts, text=TEXT, token=own, headers={**JSON, **headers})
-        assert refused.status_code == 403 and "Only a page of this server" in refused.text
+    other = form_of(client, link("runs", house.pictures, "explain"))[TOKEN]
+    evil = {**JSON, "Origin": "http://evil.example"}
+    for token, headers in ((other, JSON), (own, evil)):
+        refused = explain(client, texts, text=TEXT, token=token, headers=headers)
+        assert refused.status_code == 403
     client.cookies.clear()
     assert explain(client, texts, text=TEXT, token=own).status_code == 403
 
@@ -562,100 +532,69 @@ def test_a_process_that_is_killed_or_too_slow_is_replaced(
     desk.settings = replace(desk.settings, seconds=0.001)
     slow = explain(client, texts, text=TEXT)
     assert slow.status_code == 504 and "within 0.001 s" in slow.json()["error"]
-    assert desk.pid is None and not alive(third)
+    assert desk.pid is None and not lives(third)
     desk.settings = replace(desk.settings, seconds=60.0, load_seconds=0.001)
     slow = explain(client, texts, text=TEXT)
     assert slow.status_code == 503 and slow.headers["retry-after"]
     desk.settings = replace(desk.settings, load_seconds=120.0, idle_seconds=0.5)
     assert explain(client, texts, text=TEXT).status_code == 200
-    for _ in range(600):
-        if desk.pid is None:
-            break
-        time.sleep(0.1)
-    assert desk.pid is None and desk.state["phase"] == "asleep"
+    wait_for(lambda: desk.pid is None, "the end of an idle process", 60)
+    assert desk.state["phase"] == "asleep"
     assert explain(client, texts, text=TEXT).status_code == 200
     last = desk.pid
     desk.close()
-    assert not alive(last)
+    assert not lives(last)
     with pytest.raises(RequestError, match="wait"):
         desk.ask(asked(house))
     assert TEXT not in caplog.text
 
 
-def alive(pid: int | None) -> bool:
-    try:
-        os.kill(pid or 0, 0)
-    except ProcessLookupError:
-        return False
-    return True
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", [True, False], ids=["with scripts", "without"])
+def test_a_text_and_a_picture_in_a_browser(
+    browser: Any, house: House, tmp_path: Path, script: bool
+) -> None:
+    pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
+    complaints: list[list[str]] = []  #: of each page
 
-
-class Reader:
-    """Pages of the form in Chromium, and what the browser complains about."""
-
-    def __init__(self, browser: Any, here: str, *, script: bool) -> None:
-        self._browser, self._here, self.script = browser, here, script
-        self.complaints: list[str] = []
-
-    def opened(self, run_id: str, **settings: Any) -> Any:
-        context = self._browser.new_context(java_script_enabled=self.script, **settings)
-        page = context.new_page()
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", self._heard)
+    def opened(run_id: str, **settings: Any) -> Any:
+        address = link("runs", run_id, "explain")
+        page, heard = looked_at(browser, here, address, java_script_enabled=script, **settings)
         page.set_default_timeout(1_000 * PATIENCE)
-        page.goto(self._here + link("runs", run_id, "explain"))
+        complaints.append(heard)
         return page
 
-    def _heard(self, message: Any) -> None:
+    def check(page: Any) -> None:
+        """No fault of accessibility, nothing beside the page, nothing run, no complaint."""
         # that an answer was refused is what is tried
-        if message.type == "error" and "status of 4" not in message.text:
-            self.complaints.append(message.text)
-
-    def check(self, page: Any) -> None:
-        """No faults of accessibility, nothing beside the page, nothing run, no complaint."""
-        assert self.complaints == []
-        if self.script:
-            axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-            assert [one["id"] for one in axe.Axe().run(page).response["violations"]] == []
-            wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            assert page.evaluate(wide) <= 0
+        assert all("status of 4" in line for heard in complaints for line in heard)
+        if script:
+            assert faults(page) == [] and page.evaluate(WIDER) <= 0
             assert page.evaluate("window.hacked") is None
 
-
-@pytest.fixture(params=[True, False], ids=["with scripts", "without"])
-def reader(browser: Any, house: House, request: pytest.FixtureRequest) -> Iterator[Reader]:
     patient = LiveSettings(rate=100, seconds=PATIENCE, load_seconds=PATIENCE)
     with listening(f"sqlite:///{house.db.path}", desk=LiveDesk(patient)) as here:
-        yield Reader(browser, here, script=request.param)
-
-
-@pytest.mark.exhaustive
-def test_a_text_and_a_picture_in_a_browser(reader: Reader, house: House, tmp_path: Path) -> None:
-    page = reader.opened(house.texts, viewport={"width": 400, "height": 900}, color_scheme="dark")
-    reader.check(page)
-    page.get_by_label("Text").fill(f"{TEXT} {' '.join(ATTACKS)}")
-    page.get_by_label("Explained").select_option("class:good")
-    page.get_by_role("button", name="Explain").focus()
-    page.keyboard.press("Enter")
-    page.locator("#answer .tx").first.wait_for()
-    assert page.locator("#answer .tx").count() == 2
-    assert page.get_by_label("Text").input_value().startswith(TEXT)
-    assert page.get_by_label("Explained").input_value() == "class:good"
-    reader.check(page)
-    page.get_by_label("Text").fill("y" * 300_000)
-    page.get_by_role("button", name="Explain").click()
-    page.get_by_text("at most 65,536 bytes. This").wait_for()
-    reader.check(page)
-    page.context.close()
-    page = reader.opened(house.pictures)
-    for name, content in (("picture.png", picture()), ("evil.svg", SVG)):
-        (tmp_path / name).write_bytes(content)
-        page.get_by_label("Picture").set_input_files(tmp_path / name)
+        page = opened(house.texts, viewport={"width": 400, "height": 900}, color_scheme="dark")
+        check(page)
+        page.get_by_label("Text").fill(f"{TEXT} {' '.join(ATTACKS)}")
+        page.get_by_label("Explained").select_option("class:good")
+        page.get_by_role("button", name="Explain").focus()
+        page.keyboard.press("Enter")
+        page.locator("#answer .tx").first.wait_for()
+        assert page.locator("#answer .tx").count() == 2
+        assert page.get_by_label("Text").input_value().startswith(TEXT)
+        assert page.get_by_label("Explained").input_value() == "class:good"
+        check(page)
+        page.get_by_label("Text").fill("y" * 300_000)
         page.get_by_role("button", name="Explain").click()
-        if name == "evil.svg":
-            page.get_by_text("is not a picture").wait_for()
-        else:
-            page.locator("#answer figure img").first.wait_for()
-            assert page.locator("#answer img").count() == 3
-        reader.check(page)
-    page.context.close()
+        page.get_by_text("at most 65,536 bytes. This").wait_for()
+        check(page)
+        page.context.close()
+        page = opened(house.pictures)
+        (tmp_path / "picture.png").write_bytes(picture())
+        page.get_by_label("Picture").set_input_files(tmp_path / "picture.png")
+        page.get_by_role("button", name="Explain").click()
+        page.locator("#answer figure img").first.wait_for()
+        assert page.locator("#answer img").count() == 3
+        check(page)
+        page.context.close()

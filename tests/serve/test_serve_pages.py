@@ -23,6 +23,7 @@ from report_samples import (
     stored_run,
     write_picture,
 )
+from served_pages import addresses
 from serving import told
 from sqlalchemy import delete, update
 from starlette.testclient import TestClient
@@ -60,26 +61,6 @@ HOSTILE = (
     "lone \ud800",
     "w" * 300,
 )
-
-
-def addresses(run_id: str) -> dict[str, str]:
-    """Name of each page -> an address of it in the sample run."""
-    return {
-        "runs": "/runs",
-        "run": link("runs", run_id),
-        "group": link("runs", run_id, "groups", "anns"),
-        "entity": link("runs", run_id, "groups", "anns", "entities", "Ann"),
-        "live_report": link("runs", run_id, "report"),
-        "class": link("runs", run_id, "classes", "positive"),
-        "clusters": link("runs", run_id, "classes", "positive", "clusters"),
-        "items": link("runs", run_id, "items"),
-        "item": link("runs", run_id, "items", "row-0"),
-        "failures": link("runs", run_id, "failures"),
-        "audit": link("audits", "sample audit"),
-        "compare": "/compare",
-        "fleet": "/fleet",
-        "schedules": "/schedules",
-    }
 
 
 def shown(client: TestClient, address: str, status: int = 200) -> Visible:

@@ -1,21 +1,18 @@
 """The store behind the pages: read and nothing else, away and back, and by a role without texts."""
 
-import json
 import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from report_samples import biased_run
-from sqlalchemy import text
+from report_samples import biased_run, explained_text, save_last_shard, stored_run
+from served_pages import addresses, every_page, listening, looked_at
+from serving import told
+from sqlalchemy import make_url, text
 from starlette.testclient import TestClient
+from tcp_proxy import TcpProxy
 
 from orchestrator.serve.links import link
 from transexplain.errors import DatabaseError
@@ -77,60 +74,18 @@ def test_a_store_that_is_away_is_said_and_comes_back(
     assert client.get(link("runs", run_id)).status_code == 200
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-#: what takes much memory, or seconds to import
-HEAVY = {"torch", "scipy", "celery", "altair"}
-
-
-@pytest.mark.exhaustive
-def test_the_verb_serves_without_heavy_libraries_and_ends_by_sigterm(
-    db: Database, run_id: str
-) -> None:
-    port, program = (
-        free_port(),
-        (
-            "import sys\n"
-            "from orchestrator.cli import main\n"
-            f"try:\n    main()\nfinally:\n    print({HEAVY} & set(sys.modules), file=sys.stderr)\n"
-        ),
-    )
-    words = ["serve", "--db", f"sqlite:///{db.path}", "--port", str(port)]
-    running = subprocess.Popen(
-        [sys.executable, "-c", program, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=dict(os.environ),
-    )
-    try:
-        assert running.stdout is not None
-        assert f"http://127.0.0.1:{port}/" in running.stdout.readline()
-        paths = ("/runs", link("runs", run_id, "items", "row-0"), link("runs", run_id), "/fleet")
-        for path in paths:
-            found = json.loads(_read(f"http://127.0.0.1:{port}{path}.json"))
-            assert found
-    finally:
-        running.send_signal(signal.SIGTERM)
-        _, complaints = running.communicate(timeout=30)
-    assert running.returncode == 0, complaints
-    assert complaints == "set()\n"
-
-
-def _read(url: str) -> bytes:
-    for _ in range(100):
-        try:
-            with urllib.request.urlopen(url) as answer:
-                body: bytes = answer.read()
-                return body
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError(f"{url} does not answer")
+def shown(client: TestClient, run_id: str, *, texts: bool) -> None:
+    """Every page is there, and says so where a role may not read texts."""
+    for name, address in addresses(run_id).items():
+        if name in ("live_report", "clusters"):  # made by a process of their own
+            continue
+        page = client.get(address, headers={"Accept": "text/html"})
+        assert page.status_code == 200, (name, page.text)
+        hides = name in ("items", "item", "entity", "failures", "class", "run")
+        assert ("Texts are not readable" in page.text) == (hides and not texts), name
+        assert texts or "Ann was bad" not in page.text
+    if texts:
+        assert len(told(client, link("runs", run_id, "items", text="was"))["items"]) == 36
 
 
 @pytest.mark.exhaustive
@@ -145,51 +100,17 @@ def test_postgresql_by_a_role_without_texts_and_with_them(postgres_url: str, ser
         try:
             grant_read(owner, role)
             url = postgres_url.replace("//postgres@", f"//{role}@")
-            _without_texts(serve(url=url), run_id)
+            shown(serve(url=url), run_id, texts=False)
             with Database(url, read_only=True) as store:
                 refuse_writing(store)
             grant_read(owner, role, texts=True)
-            _with_texts(serve(url=url), run_id)
+            shown(serve(url=url), run_id, texts=True)
             with Database(postgres_url, read_only=True) as store:
                 refuse_writing(store)
         finally:
             with owner.begin() as connection:
                 connection.execute(text(f"DROP OWNED BY {role}"))
                 connection.execute(text(f"DROP ROLE {role}"))
-
-
-def _addresses(run_id: str) -> dict[str, str]:
-    return {
-        "items": link("runs", run_id, "items", text="was"),
-        "item": link("runs", run_id, "items", "row-0"),
-        "entity": link("runs", run_id, "groups", "anns", "entities", "Ann"),
-        "failures": link("runs", run_id, "failures"),
-        "class": link("runs", run_id, "classes", "positive"),
-        "run": link("runs", run_id),
-        "group": link("runs", run_id, "groups", "anns"),
-        "runs": "/runs?model=m",
-        "audit": link("audits", "sample audit"),
-        "compare": link("compare", a=run_id, b=run_id),
-        "fleet": "/fleet",
-        "schedules": "/schedules",
-    }
-
-
-def _without_texts(client: TestClient, run_id: str) -> None:
-    for name, address in _addresses(run_id).items():
-        page = client.get(address, headers={"Accept": "text/html"})
-        assert page.status_code == 200, (name, page.text)
-        says = "Texts are not readable" in page.text
-        assert says == (name in ("items", "item", "entity", "failures", "class", "run")), name
-        assert "Ann was bad" not in page.text
-
-
-def _with_texts(client: TestClient, run_id: str) -> None:
-    for name, address in _addresses(run_id).items():
-        page = client.get(address, headers={"Accept": "text/html"})
-        assert page.status_code == 200 and "not readable" not in page.text, name
-    found = client.get(_addresses(run_id)["items"], headers={"Accept": "application/json"}).json()
-    assert len(found["items"]) == 36
 
 
 @pytest.mark.exhaustive
@@ -206,3 +127,94 @@ def test_a_plan_that_sql_cannot_read_is_no_obstacle_to_a_search(postgres_url: st
             connection.execute(text("DELETE FROM run_result"))
         assert browsing.list_page(db, model="no such model") == []
         assert run_id in [one.id for one in browsing.list_page(db)]
+
+
+@pytest.fixture
+def store(postgres_url: str) -> Iterator[Database]:
+    with open_database(postgres_url, upgrade=True) as database:
+        yield database
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[TcpProxy]:
+    place = make_url(postgres_url)
+    found = TcpProxy(place.host or "127.0.0.1", place.port or 5432)
+    yield found
+    found.refuse()
+
+
+def through(url: str, proxy: TcpProxy) -> str:
+    place = make_url(url).set(host="127.0.0.1", port=proxy.port)
+    return place.render_as_string(hide_password=False)
+
+
+def status(client: TestClient, address: str) -> int:
+    answer = client.get(address, headers={"Accept": "text/html"})
+    if answer.status_code == 503:
+        assert "database does not answer" in answer.text and answer.headers["retry-after"]
+    code: int = answer.status_code
+    return code
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+def test_every_page_says_503_and_works_again(
+    postgres_url: str, store: Database, proxy: TcpProxy, serve: Serve
+) -> None:
+    run_id = biased_run(store)
+    assert write(store, run_id)
+    client = serve(url=through(postgres_url, proxy))
+    addresses = [one for one in every_page(run_id) if one != "/none"]
+    assert {status(client, one) for one in addresses} == {200}
+    proxy.refuse()
+    assert {one: status(client, one) for one in addresses} == dict.fromkeys(addresses, 503)
+    probes = [client.get(path).status_code for path in ("/readyz", "/healthz")]
+    assert probes == [503, 200]
+    proxy.listen()
+    assert {status(client, one) for one in addresses} == {200}
+    proxy.hang_up = True  # something listens, and ends every connection
+    proxy.cut()
+    assert {one: status(client, one) for one in addresses} == dict.fromkeys(addresses, 503)
+    proxy.hang_up = False
+    assert {status(client, one) for one in addresses} == {200}
+    proxy.cut()  # idle connections die; the next page takes new ones
+    assert {status(client, one) for one in addresses} == {200}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+def test_a_connection_that_dies_in_the_middle_of_a_statement(
+    postgres_url: str, store: Database, proxy: TcpProxy, serve: Serve
+) -> None:
+    run_id = biased_run(store)
+    assert write(store, run_id)
+    client = serve(url=through(postgres_url, proxy))
+    for address, words in (
+        ("/", b"FROM run"),
+        (link("runs", run_id, "items"), b"FROM item"),
+        (link("runs", run_id, "items", sort="gap"), b"FROM attribution"),
+        (link("runs", run_id, "classes", "positive"), b"FROM shard_aggregate"),
+    ):
+        proxy.cut_at(words)
+        assert status(client, address) == 503, address
+        assert status(client, address) == 200, address
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+def test_a_page_that_is_open_goes_on_when_the_database_is_back(
+    browser: Any, postgres_url: str, store: Database, proxy: TcpProxy
+) -> None:
+    words = [explained_text(number, "good tea", "positive") for number in range(14)]
+    run_id = stored_run(store, words, leave=1)
+    with listening(through(postgres_url, proxy)) as server:
+        page, _ = looked_at(browser, server, link("runs", run_id))
+        progress = page.locator("#progress")
+        progress.get_by_text("of 14").wait_for()
+        with page.expect_response(lambda one: one.status == 503, timeout=20_000):
+            proxy.refuse()
+        save_last_shard(store, run_id, words)
+        assert "7" in progress.inner_text()
+        proxy.listen()
+        page.locator("#progress dd").first.filter(has_text="14 of 14").wait_for(timeout=20_000)
+        page.context.close()

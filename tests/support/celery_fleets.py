@@ -21,6 +21,7 @@ from transexplain.store import runs, shards
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from workers.app import make_app
+from workers.queue_names import queues_for
 
 
 @dataclass(kw_only=True)
@@ -135,15 +136,16 @@ def celery_fleet(url: str, folder: Path, **extra: str) -> Iterator[CeleryFleet]:
     app = make_app(settings)
     with open_database(settings.database_url, upgrade=True) as db:
         yield CeleryFleet(folder=folder, settings=settings, env=env, db=db, app=app)
-    _forget(app, settings)
+    forget_messages(settings)
     app.close()
 
 
-def _forget(app: Celery, settings: Settings) -> None:
+def forget_messages(settings: Settings) -> None:
+    """Lose every message of a fleet, and its queues with them."""
     if settings.broker_url.startswith("redis"):
         forget(settings.broker_url, settings.queue)
         return
-    with app.connection_for_write() as connection:
-        for queue in app.conf.task_queues:
-            connection.default_channel.queue_delete(queue.name)
-            connection.default_channel.exchange_delete(queue.name)
+    with make_app(settings).connection_for_write() as connection:
+        for name in queues_for(settings):
+            connection.default_channel.queue_delete(name)
+            connection.default_channel.exchange_delete(name)

@@ -38,6 +38,14 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = 120) -
         time.sleep(0.05)
 
 
+def lives(pid: int | None) -> bool:
+    """Whether a process is there and no corpse that nobody has buried yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class Group:
     """One supervisor with one process on the CPU; killed and started again under one log."""
 

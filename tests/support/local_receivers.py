@@ -176,7 +176,7 @@ def mail_receiver(
     controller = Controller(
         made,
         hostname="127.0.0.1",
-        port=_free_port(),
+        port=free_port(),
         ssl_context=tls if at_once else None,
         tls_context=tls if behind else None,
         require_starttls=behind,
@@ -192,7 +192,8 @@ def mail_receiver(
         controller.stop()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens at."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         return int(held.getsockname()[1])

@@ -146,38 +146,23 @@ def frames(run_id: str = "20261122-0a1b2c3d") -> dict[str, tuple[bytes, str]]:
 
 
 def _arguments(run_id: str) -> dict[str, Sent]:
-    whole: dict[str, Any] = {
-        "null": None,
-        "5": 5,
-        "a list": [],
-        "an object": {},
-        "a text": "x",
-        "no named arguments": [[run_id, 0]],
-        "named arguments": [[run_id, 0], {"shard_index": 1}, EMBEDDED],
-        "only named arguments": [[], {"run_id": run_id, "shard_index": 1}, EMBEDDED],
-        "named arguments in a list": [[run_id, 0], [], EMBEDDED],
-    }
-    arguments: dict[str, list[Any]] = {
-        "no arguments": [],
-        "one argument": [run_id],
-        "three arguments": [run_id, 0, 0],
-        "a run in a list": [[run_id], 0],
-        "a run that is null": [None, 0],
-        "a run that is a number": [7, 0],
-        "a run with a zero byte": ["2026\0", 0],
-        "a run of SQL": ["' OR 1=1 --", 0],
-        "a run with a line end": [f"{run_id}\n", 0],
-        "a long run": ["x" * 1000, 0],
-        "a negative shard": [run_id, -1],
-        "a huge shard": [run_id, 2**63],
-        "a shard beyond any number": [run_id, 10**400],
-        "a shard that is true": [run_id, True],
-        "half a shard": [run_id, 0.5],
-        "a shard that is a text": [run_id, "0"],
-        "kombu's own types": [{"__type__": "uuid", "__value__": {"hex": 1}}, 0],
-    }
-    whole |= {name: [one, {}, EMBEDDED] for name, one in arguments.items()}
-    return {name: Sent(body=_json(one), headers=_headers()) for name, one in whole.items()}
+    whole: list[Any] = [
+        *(None, 5, [], {}, "x"),
+        [[run_id, 0]],
+        [[run_id, 0], {"shard_index": 1}, EMBEDDED],
+        [[], {"run_id": run_id, "shard_index": 1}, EMBEDDED],
+        [[run_id, 0], [], EMBEDDED],
+    ]
+    runs = [[run_id], None, 7, "2026\0", "' OR 1=1 --", f"{run_id}\n", "x" * 1000]
+    kombus_own = {"__type__": "uuid", "__value__": {"hex": 1}}
+    shards = [-1, 2**63, 10**400, True, 0.5, "0"]
+    arguments: list[list[Any]] = [
+        *([], [run_id], [run_id, 0, 0]),
+        *([run, 0] for run in (*runs, kombus_own)),
+        *([run_id, shard] for shard in shards),
+    ]
+    whole += [[positional, {}, EMBEDDED] for positional in arguments]
+    return {repr(body)[:60]: Sent(body=_json(body), headers=_headers()) for body in whole}
 
 
 def _options(run_id: str) -> dict[str, Sent]:

@@ -81,6 +81,26 @@ def faults(page: Any) -> list[tuple[str, str]]:
     ]
 
 
+def addresses(run_id: str) -> dict[str, str]:
+    """Name of each page -> an address of it in the sample run."""
+    return {
+        "runs": "/runs",
+        "run": link("runs", run_id),
+        "group": link("runs", run_id, "groups", "anns"),
+        "entity": link("runs", run_id, "groups", "anns", "entities", "Ann"),
+        "live_report": link("runs", run_id, "report"),
+        "class": link("runs", run_id, "classes", "positive"),
+        "clusters": link("runs", run_id, "classes", "positive", "clusters"),
+        "items": link("runs", run_id, "items"),
+        "item": link("runs", run_id, "items", "row-0"),
+        "failures": link("runs", run_id, "failures"),
+        "audit": link("audits", "sample audit"),
+        "compare": "/compare",
+        "fleet": "/fleet",
+        "schedules": "/schedules",
+    }
+
+
 def every_page(run_id: str, **names: str) -> list[str]:
     """An address of every page of a run, and of some that were asked for something."""
     of = {"group": "anns", "entity": "Ann", "class": "positive", "item": "row-0", **names}

@@ -12,13 +12,17 @@ JSON = {"Accept": "application/json"}
 OWN = {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}
 
 
+#: of a client, not of its server
+_OF_CLIENT = ("client", "cookies", "raise_server_exceptions")
+
+
 def acting_client(
-    reading: Database, *, rules: AccessRules | None = None, client: Any = None, **features: Any
+    reading: Database, *, rules: AccessRules | None = None, **more: Any
 ) -> TestClient:
-    """A client of a server at http://localhost with `operator` or `desk`; to be entered."""
-    app = application(reading, rules or AccessRules(), **features)
-    more = {} if client is None else {"client": client}
-    return TestClient(app, base_url="http://localhost", follow_redirects=False, **more)
+    """A client of a server at http://localhost, perhaps with an `operator`; to be entered."""
+    settings = {name: more.pop(name) for name in _OF_CLIENT if name in more}
+    app = application(reading, rules or AccessRules(), **more)
+    return TestClient(app, base_url="http://localhost", follow_redirects=False, **settings)
 
 
 def form_of(client: TestClient, address: str, **headers: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ class ShardPool:
 
     def __init__(self, bench: Workbench) -> None:
         bench.device = Device(ThreadPoolExecutor(1, "device"))
-        self._bench = bench
+        self.bench = bench
         self.ends: list[tuple[int, End]] = []
         self.errors: dict[int, BaseException] = {}
         self.most = 0  #: shards in hand at once
@@ -23,7 +23,7 @@ class ShardPool:
         with ThreadPoolExecutor(3, "shard") as threads:
             while waiting or in_hand:
                 in_hand = {one for one in in_hand if not one.done()}
-                if waiting and len(in_hand) < self._bench.device.room:
+                if waiting and len(in_hand) < self.bench.device.room:
                     in_hand.add(threads.submit(self._work, run_id, waiting.pop(0)))
                 self.most = max(self.most, len(in_hand))
                 time.sleep(0.002)
@@ -31,6 +31,6 @@ class ShardPool:
 
     def _work(self, run_id: str, index: int) -> None:
         try:
-            self.ends.append((index, self._bench.work(run_id, index)))
+            self.ends.append((index, self.bench.work(run_id, index)))
         except BaseException as error:  # noqa: BLE001 - kept for the test
             self.errors[index] = error

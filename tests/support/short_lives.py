@@ -3,13 +3,10 @@
 Every child imports the module that its function is of: a test's own takes seconds.
 """
 
-import logging
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from transexplain.errors import ConfigurationError, DatabaseError
@@ -58,12 +55,3 @@ def misses_its_database(settings: Settings, options: "WorkerOptions") -> int:
 def refuses(settings: Settings, options: "WorkerOptions") -> int:
     begin(settings, options)
     raise ConfigurationError(f"device {options.device} is not there")
-
-
-def log_what_is_known(prepare: Callable[[], None], path: str) -> None:
-    """Prepare the logs and write the line that they would."""
-    prepare()
-    (handler,) = logging.getLogger().handlers
-    record = logging.makeLogRecord({"msg": "closing", "levelname": "WARNING"})
-    assert handler.filter(record)
-    Path(path).write_text(handler.format(record), encoding="utf-8")

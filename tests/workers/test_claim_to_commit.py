@@ -4,6 +4,7 @@ import io
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,14 @@ from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
+from chaos_groups import wait_for
+from gallery import prepare as prepared_audit
 from shard_pool import ShardPool
 from short_lives import ends_at_once
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.auditing import explained_shard
 from transexplain.errors import DatabaseError, InfrastructureError
 from transexplain.explaining import Stopped
@@ -40,8 +42,8 @@ def settings_of(folder: Path) -> Settings:
 
 @pytest.fixture
 def prepared(tmp_path: Path) -> PreparedAudit:
-    spec = load_spec(make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'}))
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    spec = make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'})
+    return prepared_audit(spec, tmp_path)
 
 
 @pytest.fixture
@@ -51,8 +53,22 @@ def bench(tmp_path: Path, db: Database, prepared: PreparedAudit) -> Workbench:
     return made
 
 
-def test_a_run_is_worked_off_and_closed(bench: Workbench, prepared: PreparedAudit) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+@pytest.fixture
+def pool(bench: Workbench) -> ShardPool:
+    return ShardPool(bench)
+
+
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def start(bench: Workbench, prepared: PreparedAudit) -> Start:
+    """Creates a run of so many shards, of all five by default."""
+    return lambda count=5: runs.create(bench.db, prepared.plan, prepared.shards[:count])
+
+
+def test_a_run_is_worked_off_and_closed(bench: Workbench, start: Start) -> None:
+    run_id = start()
     ends = []
     while not ends or ends[-1] != "nothing":
         ends.append(bench.work(run_id))
@@ -77,9 +93,9 @@ def test_each_run_is_worked_on_by_its_own_plan(
 
 
 def test_runs_that_this_version_cannot_continue_are_refused_before_computing(
-    bench: Workbench, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    run_id = start(1)
     versions = {run_id: {1}}
     monkeypatch.setattr(
         claim_to_commit.run_totals, "aggregate_versions", lambda _, run: versions.get(run, set())
@@ -90,16 +106,16 @@ def test_runs_that_this_version_cannot_continue_are_refused_before_computing(
     assert "version 1" in (status.error or "")
 
 
-def test_an_extra_message_does_nothing(bench: Workbench, prepared: PreparedAudit) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+def test_an_extra_message_does_nothing(bench: Workbench, start: Start) -> None:
+    run_id = start()
     assert [bench.work(run_id, 3) for _ in range(2)] == ["done", "nothing"]
     assert runs.progress(bench.db, run_id).items_done == 8
 
 
 def test_an_error_is_written_and_the_shard_comes_back_until_it_is_dead(
-    bench: Workbench, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    run_id = start()
     monkeypatch.setattr(bench.models, "get", lambda ref: (_ for _ in ()).throw(OSError("no disk")))
     assert [bench.work(run_id, 0) for _ in range(4)] == ["failed"] * 3 + ["nothing"]
     status = shards.list_shards(bench.db, run_id)[0]
@@ -113,16 +129,14 @@ def breadcrumb(db: Database, claim: Claim) -> tuple[str, ...]:
 
 
 def is_noted(db: Database, claim: Claim) -> bool:
-    until = time.monotonic() + 30
-    while not (found := breadcrumb(db, claim)) and time.monotonic() < until:
-        time.sleep(0.01)
-    return found == ("0", "1")
+    wait_for(lambda: breadcrumb(db, claim), "the note", 30)
+    return breadcrumb(db, claim) == ("0", "1")
 
 
 def test_a_note_that_would_wait_for_another_writer_is_made_by_the_keeper(
-    db: Database, prepared: PreparedAudit
+    db: Database, start: Start
 ) -> None:
-    run_id = runs.create(db, prepared.plan, prepared.shards)
+    run_id = start()
     claim = shards.claim(db, run_id, "w", 60.0, 0)
     assert claim is not None
     with LeaseKeeper(db, claim, lease_seconds=60.0, item_deadline=60.0) as keeper:
@@ -133,9 +147,9 @@ def test_a_note_that_would_wait_for_another_writer_is_made_by_the_keeper(
 
 
 def test_what_a_fast_device_has_in_hand_is_noted_beside_it(
-    db: Database, prepared: PreparedAudit, monkeypatch: pytest.MonkeyPatch
+    db: Database, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(db, prepared.plan, prepared.shards)
+    run_id = start()
     beside, real, here = [], shards.note, threading.get_ident()
 
     def noting(*args: Any, **options: Any) -> bool:
@@ -187,28 +201,21 @@ def test_a_hanging_process_writes_its_last_log_lines(
 
 
 def test_processes_that_die_before_they_take_a_shard_are_not_replaced_for_ever(
-    db: Database, prepared: PreparedAudit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    db: Database, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(db, prepared.plan, prepared.shards)
+    run_id = start()
     monkeypatch.setattr(local, "_child", ends_at_once)
     with pytest.raises(InfrastructureError, match=rf"status 5 before .* run {run_id}"):
         local.run_processes(db, run_id, settings_of(tmp_path), 2)
     assert runs.claims(db, run_id) == 0
 
 
-@pytest.fixture
-def pool(bench: Workbench) -> ShardPool:
-    return ShardPool(bench)
-
-
 @pytest.mark.exhaustive
-def test_the_numbers_are_those_of_one_shard_after_another(
-    bench: Workbench, prepared: PreparedAudit
-) -> None:
-    plain = runs.create(bench.db, prepared.plan, prepared.shards)
+def test_the_numbers_are_those_of_one_shard_after_another(bench: Workbench, start: Start) -> None:
+    plain = start()
     while bench.work(plain) != "nothing":
         pass
-    overlapped = runs.create(bench.db, prepared.plan, prepared.shards)
+    overlapped = start()
     pool = ShardPool(bench)
     assert pool.work(overlapped, [2, 0, 1, 3, 4]) == dict.fromkeys(range(5), "done")
     assert [index for index, _ in pool.ends] == [2, 0, 1, 3, 4]
@@ -224,14 +231,11 @@ def test_the_numbers_are_those_of_one_shard_after_another(
 
 @pytest.mark.exhaustive
 def test_a_failed_commit_is_reported_and_loses_no_other(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The database goes away during the first commit: its shard comes back, the others stay."""
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
-    bench.settings = replace(bench.settings, lease_seconds=1.0)
+    run_id = start()
+    pool.bench.settings = replace(pool.bench.settings, lease_seconds=1.0)
     real = results.save
 
     def gone(db: Database, claim: Claim, result: object) -> None:
@@ -242,33 +246,30 @@ def test_a_failed_commit_is_reported_and_loses_no_other(
     monkeypatch.setattr(results, "save", gone)
     assert pool.work(run_id, range(5)) == dict.fromkeys(range(1, 5), "done")
     assert "went away" in str(pool.errors[0])
-    states = {one.shard.index: one.state for one in shards.list_shards(bench.db, run_id)}
+    states = {one.shard.index: one.state for one in shards.list_shards(pool.bench.db, run_id)}
     assert states == {0: "running", **dict.fromkeys(range(1, 5), "done")}, "0 has its lease still"
     monkeypatch.setattr(results, "save", real)
     time.sleep(1.1)
     pool.work(run_id, [0])
-    assert runs.get(bench.db, run_id).state == "done"
-    assert runs.progress(bench.db, run_id).items_done == 39
+    assert runs.get(pool.bench.db, run_id).state == "done"
+    assert runs.progress(pool.bench.db, run_id).items_done == 39
 
 
 @pytest.mark.exhaustive
 def test_a_stop_waits_for_the_commit_and_gives_the_rest_back(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards)
+    run_id = start()
     real = results.save
 
     def stopping(db: Database, claim: Claim, result: object) -> None:
-        bench.stop.set()
+        pool.bench.stop.set()
         time.sleep(0.5)
         real(db, claim, result)
 
     monkeypatch.setattr(results, "save", stopping)
     pool.work(run_id, range(5))
-    states = shards.list_shards(bench.db, run_id)
+    states = shards.list_shards(pool.bench.db, run_id)
     done = [one for one in states if one.state == "done"]
     assert done, "what was computed is committed"
     assert all(one.state in ("done", "queued") for one in states)
@@ -279,18 +280,13 @@ def test_a_stop_waits_for_the_commit_and_gives_the_rest_back(
     ("end", "state"), [(DatabaseError("away"), "running"), (KeyboardInterrupt(), "queued")]
 )
 def test_a_shard_that_is_not_to_blame_comes_back(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
-    end: BaseException,
-    state: str,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch, end: BaseException, state: str
 ) -> None:
     """By its lease where nothing can be written down, else at once."""
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    run_id = start(1)
     monkeypatch.setattr(claim_to_commit, "model_for", Mock(side_effect=end))
     pool.work(run_id, [0])
-    (status,) = shards.list_shards(bench.db, run_id)
+    (status,) = shards.list_shards(pool.bench.db, run_id)
     assert (status.state, status.error) == (state, None)
     assert status.attempt == (state == "running")
     assert pool.ends == []
@@ -299,24 +295,20 @@ def test_a_shard_that_is_not_to_blame_comes_back(
 
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_a_shard_that_is_stopped_is_given_back_if_it_is_still_ours(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
-    cancelled: bool,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    run_id = start(1)
 
     def computing(*_: object, observer: Observer, **__: object) -> None:
         if cancelled:
-            runs.cancel(bench.db, run_id)
+            runs.cancel(pool.bench.db, run_id)
             observer.batch_started(["0"])
             assert observer.should_stop()
         raise Stopped
 
     monkeypatch.setattr(claim_to_commit, "compute", computing)
     pool.work(run_id, [0])
-    (status,) = shards.list_shards(bench.db, run_id)
+    (status,) = shards.list_shards(pool.bench.db, run_id)
     assert pool.ends == [(0, "fenced" if cancelled else "stopped")]
     wanted = ("cancelled", 1) if cancelled else ("queued", 0)
     assert (status.state, status.attempt) == wanted
@@ -324,28 +316,25 @@ def test_a_shard_that_is_stopped_is_given_back_if_it_is_still_ours(
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_a_shard_whose_task_is_revoked_stops_after_its_batch(
-    bench: Workbench, pool: ShardPool, prepared: PreparedAudit, after: int
+    pool: ShardPool, start: Start, after: int
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    run_id = start(1)
     requested: list[bool] = []
 
     def revoked() -> bool:
         requested.append(len(requested) >= after)
         return requested[-1]
 
-    assert bench.work(run_id, 0, revoked=revoked) == "stopped"
+    assert pool.bench.work(run_id, 0, revoked=revoked) == "stopped"
     assert len(requested) == after + 1
-    (status,) = shards.list_shards(bench.db, run_id)
+    (status,) = shards.list_shards(pool.bench.db, run_id)
     assert (status.state, status.attempt) == ("queued", 0)
 
 
 def test_a_late_commit_is_fenced(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
+    run_id = start(1)
     real = results.save
 
     def late(db: Database, claim: Claim, result: object) -> None:
@@ -356,7 +345,7 @@ def test_a_late_commit_is_fenced(
     monkeypatch.setattr(results, "save", late)
     pool.work(run_id, [0])
     assert pool.ends == [(0, "fenced")]
-    assert not list(readers.iter_attributions(bench.db, run_id))
+    assert not list(readers.iter_attributions(pool.bench.db, run_id))
 
 
 def claimed(attempt: int = 1) -> Claim:
@@ -407,9 +396,7 @@ def test_a_shard_that_waits_is_touched_while_another_moves() -> None:
         one: Future[Any] = threads.submit(device.compute, claimed(), mine, first)
         assert begun.wait(30)
         other: Future[Any] = threads.submit(device.compute, claimed(), waiting, second)
-        until = time.monotonic() + 30
-        while not device._waiting and time.monotonic() < until:
-            time.sleep(0.001)
+        wait_for(lambda: device._waiting, "the second waits", 30)
         assert not waiting.mock_calls, "it is not there yet"
         there.set()
         assert (one.result(), other.result()) == (1, 2)
@@ -470,13 +457,10 @@ def test_two_shards_may_wait_where_the_last_took_but_a_moment(
 
 
 def test_a_shard_is_prepared_before_its_turn_by_the_thread_that_claimed_it(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, prepared: PreparedAudit, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
-    bench.work(run_id, 0)  # what the logits depend on is measured
+    run_id = start(2)
+    pool.bench.work(run_id, 0)  # what the logits depend on is measured
     threads: dict[str, int] = {}
 
     def noting(place: Any, name: str) -> None:
@@ -500,26 +484,20 @@ def test_a_shard_is_prepared_before_its_turn_by_the_thread_that_claimed_it(
 
 @pytest.mark.exhaustive
 def test_a_shard_that_died_before_is_not_prepared(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:1])
-    claim = shards.claim(bench.db, run_id, "w", 60.0, 0)
+    run_id = start(1)
+    claim = shards.claim(pool.bench.db, run_id, "w", 60.0, 0)
     assert claim is not None
-    shards.hang(bench.db, claim, ["row-1"], "it hung")
+    shards.hang(pool.bench.db, claim, ["row-1"], "it hung")
     monkeypatch.setattr(claim_to_commit, "prepare", Mock(side_effect=AssertionError))
     assert pool.work(run_id, [0]) == {0: "done"}
 
 
 def test_a_shard_is_finished_while_the_next_is_computed(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    run_id = start(2)
     real = claim_to_commit.compute
     next_is_computed = threading.Event()
 
@@ -540,12 +518,9 @@ def test_a_shard_is_finished_while_the_next_is_computed(
 
 
 def test_an_error_while_records_are_finished_fails_that_shard_alone(
-    bench: Workbench,
-    pool: ShardPool,
-    prepared: PreparedAudit,
-    monkeypatch: pytest.MonkeyPatch,
+    pool: ShardPool, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = runs.create(bench.db, prepared.plan, prepared.shards[:2])
+    run_id = start(2)
     real = explained_shard._Gathered.add
     broken: list[str] = []
 
@@ -557,6 +532,6 @@ def test_an_error_while_records_are_finished_fails_that_shard_alone(
 
     monkeypatch.setattr(explained_shard._Gathered, "add", adding)
     assert pool.work(run_id, range(2)) == {0: "failed", 1: "done"}
-    (status, _) = shards.list_shards(bench.db, run_id)
+    (status, _) = shards.list_shards(pool.bench.db, run_id)
     assert status.error == "ValueError: no such total"
     assert pool.work(run_id, [0]) == {0: "done", 1: "done"}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from broker_keys import forget
-from chaos_groups import command, environment, wait_for
+from chaos_groups import command, environment, lives, wait_for
 from command_line_here import run_here
 from tiny_audit import make_audit
 
@@ -107,58 +107,12 @@ def test_poison_costs_itself_and_retry_brings_it_back(tmp_path: Path) -> None:
     assert found.keys() == wanted.keys()
 
 
-@pytest.mark.exhaustive
-def test_one_process_says_what_hung_and_resume_goes_on(tmp_path: Path) -> None:
-    spec = str(make_audit(tmp_path))
-    url = url_of(tmp_path)
-    first = run_audit(tmp_path, url, "run", spec, CHAOS_HANGS=HANGS)
-    assert first.returncode == 70, first.stdout + first.stderr
-    assert f"'{HANGS}'" in first.stderr or "..." in first.stderr
-    with open_database(url) as db:
-        run_id = runs.get(db, "latest").id
-        [suspect] = [one for one in shards.list_shards(db, run_id) if one.caution.alone]
-    assert f"`transexplain resume {run_id}` goes on" in first.stderr
-    assert suspect.state == "queued"
-    assert HANGS in suspect.caution.alone
-    ends = [run_audit(tmp_path, url, "resume", CHAOS_HANGS=HANGS).returncode for _ in range(2)]
-    assert ends == [70, 3]
-    failures, _ = stored(url)
-    assert list(failures) == [HANGS]
-
-
-@pytest.mark.exhaustive
-def test_kills_from_outside_blame_no_item(tmp_path: Path) -> None:
-    """Whoever ends `run` and `resume` in the same item again and again convicts nobody."""
-    spec = str(make_audit(tmp_path, items=8, shard_size=8, batch_tokens=1))
-    url = url_of(tmp_path)
-    outside = {"CHAOS_ENDS_PARENT": "5"}
-    ends = [run_audit(tmp_path, url, "run", spec, **outside).returncode]
-    ends += [run_audit(tmp_path, url, "resume", **outside).returncode for _ in range(4)]
-    assert ends[:3] == [-signal.SIGKILL] * 3
-    with open_database(url) as db:
-        [status] = shards.list_shards(db, runs.get(db, "latest").id)
-    assert not status.caution.quarantined
-    assert run_audit(tmp_path, url, "resume").returncode == 0
-    with open_database(url) as db:
-        run = runs.get(db, "latest")
-        assert (run.state, list(readers.iter_items(db, run.id, only_failed=True))) == ("done", [])
-        assert len(list(readers.iter_items(db, run.id))) == 8
-
-
 def below(pid: int) -> Iterator[int]:
     """Processes that this one started, and those that these did."""
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in path.read_text(encoding="ascii").split():
             yield int(child)
             yield from below(int(child))
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there and no corpse that nobody has buried yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @contextmanager
@@ -191,11 +145,9 @@ def run_at_work(folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("processes", ["1", "2"])
-def test_no_process_outlives_a_run_that_was_killed(tmp_path: Path, processes: str) -> None:
-    """Neither those that read, nor what they came from, of one worker or of several."""
-    words = ["--host-processes", "2", "--processes", processes]
-    with run_at_work(tmp_path, *words) as process:
+def test_no_process_outlives_a_run_that_was_killed(tmp_path: Path) -> None:
+    """Neither those that read, nor what they came from, of several workers."""
+    with run_at_work(tmp_path, "--host-processes", "2", "--processes", "2") as process:
         wait_for(lambda: len(list(below(process.pid))) >= 3, "processes that read")
         begun = list(below(process.pid))
         process.kill()
@@ -224,22 +176,6 @@ def test_a_signal_to_all_processes_gives_the_shard_back(
     assert not any(one.caution.alone or one.error for one in states), "and without blame"
 
 
-@pytest.mark.exhaustive
-def test_readers_that_are_killed_from_outside_cost_a_retry_and_no_item(tmp_path: Path) -> None:
-    with run_at_work(tmp_path, "--host-processes", "1") as process:
-        parents = [pid for pid in below(process.pid) if list(below(pid))]
-        pids = [pid for parent in parents for pid in below(parent)]
-        assert pids, "they come from a process that was begun for it"
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        log = tmp_path / "run.log"
-        assert process.wait(PATIENCE) == 0, log.read_text(encoding="utf-8")
-    with open_database(url_of(tmp_path)) as db:
-        run = runs.get(db, "latest")
-        assert (run.state, run.shards["done"]) == ("done", 5)
-        assert list(readers.iter_items(db, run.id, only_failed=True)) == []
-
-
 @contextmanager
 def workers(
     env: dict[str, str], folder: Path, count: int
@@ -260,24 +196,27 @@ def workers(
                 process.wait(timeout=60)
 
 
+@pytest.fixture
+def fleet(tmp_path: Path, redis_url: str, queue_name: str) -> dict[str, str]:
+    """What the processes of a fleet on Redis are started with."""
+    return environment(
+        tmp_path,
+        TRANSEXPLAIN_DATABASE_URL=url_of(tmp_path),
+        TRANSEXPLAIN_BROKER_URL=redis_url,
+        TRANSEXPLAIN_QUEUE=queue_name,
+    )
+
+
 @pytest.mark.postgres
 @pytest.mark.redis
 @pytest.mark.timeout(300)  # takes longest of the everyday tests: begun first
 def test_two_workers_give_the_numbers_of_a_local_run(
-    tmp_path: Path,
-    postgres_url: str,
-    redis_url: str,
-    queue_name: str,
+    tmp_path: Path, postgres_url: str, fleet: dict[str, str]
 ) -> None:
     """The workers are processes; the other verbs run in this one, which has imported all."""
     spec = str(make_audit(tmp_path))
     local = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url_of(tmp_path))
-    fleet = environment(
-        tmp_path,
-        TRANSEXPLAIN_DATABASE_URL=postgres_url,
-        TRANSEXPLAIN_BROKER_URL=redis_url,
-        TRANSEXPLAIN_QUEUE=queue_name,
-    )
+    fleet["TRANSEXPLAIN_DATABASE_URL"] = postgres_url
     run_here(fleet, tmp_path, "submit", spec, code=4)  # no tables yet: says what to do
     run_here(fleet, tmp_path, "db", "upgrade")
     with workers(fleet, tmp_path, 2) as started:
@@ -289,78 +228,46 @@ def test_two_workers_give_the_numbers_of_a_local_run(
 
 @pytest.mark.exhaustive
 def test_a_killed_run_resumes_without_loss_or_doubles(tmp_path: Path) -> None:
-    spec = str(make_audit(tmp_path, items=400))
-    reference = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url_of(tmp_path, "reference"))
-    run_here(reference, tmp_path, "run", spec)
-    url = url_of(tmp_path)
-    env = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url, TRANSEXPLAIN_LEASE_SECONDS="2")
-    process = subprocess.Popen(
-        command("run", spec, "--processes", "2"),
-        env=env,
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-
-    def halfway() -> bool:
-        if not (tmp_path / "store.db").exists():
-            return False
-        try:
-            with open_database(url) as db:
-                found = runs.list_runs(db)
-                return bool(found) and runs.progress(db, found[0].id).items_done >= 80
-        except Exception:  # noqa: BLE001 - the run is still creating its tables
-            return False
-
-    wait_for(lambda: halfway() or process.poll() is not None, "half of the run")
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    with open_database(url) as db:
-        before = runs.progress(db, runs.get(db, "latest").id)
-    assert 0 < before.items_done < 400, "killed in the middle"
-    run_here(env, tmp_path, "resume")
-    same(stored(url_of(tmp_path, "reference"))[1], stored(url)[1])
+    url, reference = url_of(tmp_path), url_of(tmp_path, "reference")
+    with run_at_work(tmp_path, "--processes", "2") as process, open_database(url) as db:
+        run_id = runs.get(db, "latest").id
+        wait_for(lambda: runs.progress(db, run_id).items_done, "the first shard")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert runs.progress(db, run_id).items_done < 40, "killed in the middle"
+    run_here(environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=url), tmp_path, "resume")
+    plain = environment(tmp_path, TRANSEXPLAIN_DATABASE_URL=reference)
+    run_here(plain, tmp_path, "run", str(tmp_path / "audit.yaml"))
+    same(stored(reference)[1], stored(url)[1])
 
 
 @pytest.mark.exhaustive
-def test_lost_messages_are_sent_again(tmp_path: Path, redis_url: str, queue_name: str) -> None:
+def test_lost_messages_are_sent_again(tmp_path: Path, fleet: dict[str, str]) -> None:
     """The broker forgets everything before a worker comes: `resume --queue` is enough."""
-    spec = str(make_audit(tmp_path))
-    env = environment(
-        tmp_path,
-        TRANSEXPLAIN_DATABASE_URL=url_of(tmp_path),
-        TRANSEXPLAIN_BROKER_URL=redis_url,
-        TRANSEXPLAIN_QUEUE=queue_name,
-    )
-    run_here(env, tmp_path, "submit", spec)
-    forget(redis_url, queue_name)
-    with workers(env, tmp_path, 1):
-        run_here(env, tmp_path, "resume", "--queue")
+    run_here(fleet, tmp_path, "submit", str(make_audit(tmp_path)))
+    forget(fleet["TRANSEXPLAIN_BROKER_URL"], fleet["TRANSEXPLAIN_QUEUE"])
+    with workers(fleet, tmp_path, 1):
+        run_here(fleet, tmp_path, "resume", "--queue")
     assert len(stored(url_of(tmp_path))[1]) == 80
 
 
 @pytest.mark.exhaustive
 def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
-    tmp_path: Path, redis_url: str, queue_name: str
+    tmp_path: Path, fleet: dict[str, str]
 ) -> None:
     """Each process ends after three shards and what it has begun by then, at most two more.
 
     One is killed while it starts.
     """
     spec = str(make_audit(tmp_path, items=120))
-    env = environment(
-        tmp_path,
-        TRANSEXPLAIN_DATABASE_URL=url_of(tmp_path),
-        TRANSEXPLAIN_BROKER_URL=redis_url,
-        TRANSEXPLAIN_QUEUE=queue_name,
-        TRANSEXPLAIN_LEASE_SECONDS="3",
-    )
+    env = {**fleet, "TRANSEXPLAIN_LEASE_SECONDS": "3"}
     run_here(env, tmp_path, "db", "upgrade")
     log = tmp_path / "supervisor.log"
     words = ("worker", "--devices", "cpu:2", "--max-shards", "3", "--log-format", "json")
     with log.open("wb") as out:
-        fleet = subprocess.Popen(command(*words), env=env, cwd=tmp_path, stdout=out, stderr=out)
+        supervisor = subprocess.Popen(
+            command(*words), env=env, cwd=tmp_path, stdout=out, stderr=out
+        )
 
     def reported(text: str) -> list[dict[str, object]]:
         lines = log.read_text(encoding="utf-8").splitlines()
@@ -368,18 +275,16 @@ def test_supervised_workers_are_replaced_and_end_with_their_supervisor(
 
     try:
         wait_for(lambda: len(reported("worker on cpu: process")) == 2, "two workers")
-        os.kill(
-            int(str(reported("worker on cpu: process")[0]["message"]).split()[-1]), signal.SIGKILL
-        )
+        first = str(reported("worker on cpu: process")[0]["message"])
+        os.kill(int(first.rpartition(" ")[2]), signal.SIGKILL)
         run_here(env, tmp_path, "submit", spec, "--wait")
         # two may have done two shards by now; the other eleven were done by who had his fill
         wait_for(lambda: len(reported("ended with status 0")) >= 3, "three that had their fill")
     finally:
-        fleet.terminate()
-        assert fleet.wait(timeout=60) == 0, log.read_text(encoding="utf-8")
+        supervisor.terminate()
+        assert supervisor.wait(timeout=60) == 0, log.read_text(encoding="utf-8")
     assert len(stored(url_of(tmp_path))[1]) == 240
     assert reported("was killed by SIGKILL")
     ended = reported("shard ended: done")
     assert {line["shard"] for line in ended} == set(range(15))
-    assert all(line["run"] and line["attempt"] == 1 and line["worker"] for line in ended)
     assert max(Counter(line["worker"] for line in ended).values()) <= 5

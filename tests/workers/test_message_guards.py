@@ -4,7 +4,6 @@ import base64
 import json
 import logging
 import random
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -24,8 +23,7 @@ from everyday import only
 from hypothesis import given
 from hypothesis import strategies as st
 from kombu import Consumer as KombuConsumer
-from kombu import Message
-from poisoned_messages import Poison, Queue, Sent, frames, good, poisons, queue_of
+from poisoned_messages import Poison, Sent, frames, good, poisons, queue_of
 
 from orchestrator.dispatch import queue
 from transexplain.errors import ConfigurationError
@@ -110,11 +108,6 @@ def test_a_delivery_that_is_kept_is_read_as_what_it_holds() -> None:
     refused(read_kept(b"x" * (LIMIT + 1)), "too-large")
 
 
-@pytest.mark.parametrize("headers", [None, [], "x", 5])
-def test_headers_that_are_no_table_are_refused(headers: object) -> None:
-    refused(read(replace(good(), headers=headers)), "envelope")
-
-
 def test_the_limit_is_what_it_says() -> None:
     sent = good()
     spaces = b" " * (LIMIT - len(sent.body))
@@ -149,19 +142,18 @@ ANYTHING = st.recursive(
 )
 
 
-@given(body=st.binary(), kind=ANYTHING, encoding=ANYTHING, headers=ANYTHING)
+MAILBOX, REPLIES, EVENTS = "host.q.pidbox", "1234.reply.q.pidbox", "q.celeryev"
+NAMES = st.sampled_from([QUEUE, MAILBOX, REPLIES, EVENTS])
+
+
+@given(name=NAMES, body=st.binary(), kind=ANYTHING, encoding=ANYTHING, headers=ANYTHING)
 def test_the_guard_raises_nothing(
-    body: bytes, kind: object, encoding: object, headers: object
+    name: str, body: bytes, kind: object, encoding: object, headers: object
 ) -> None:
     for found in (
-        read_message(QUEUE, body, content_type=kind, content_encoding=encoding, headers=headers),
-        read_message(
-            *(QUEUE, body),
-            content_type="application/json",
-            content_encoding="utf-8",
-            headers=good().headers,
-        ),
-        read_frame(QUEUE, body),
+        read_message(name, body, content_type=kind, content_encoding=encoding, headers=headers),
+        read(replace(good(), body=body)),
+        read_frame(name, body),
         read_kept(body),
     ):
         assert isinstance(found, Refusal)
@@ -220,9 +212,6 @@ def test_without_a_database_the_counts_are_lost_and_the_work_goes_on(
         refusals.note(json_refusal())
     assert "count of refused messages lost: database" in caplog.text
     assert "nobody:pw" not in caplog.text
-
-
-MAILBOX, REPLIES, EVENTS = "host.q.pidbox", "1234.reply.q.pidbox", "q.celeryev"
 
 
 def command(**other: Any) -> dict[str, Any]:
@@ -335,15 +324,6 @@ def test_an_accepted_entry_of_redis_is_written_again() -> None:
         assert isinstance(read_frame(MAILBOX, other), Refusal)
 
 
-@given(name=st.sampled_from([MAILBOX, REPLIES, EVENTS]), body=st.binary(), headers=st.none())
-def test_the_guard_of_control_raises_nothing(name: str, body: bytes, headers: None) -> None:
-    assert isinstance(read_frame(name, body), Refusal)
-    found = read_message(
-        name, body, content_type="application/json", content_encoding="utf-8", headers=headers
-    )
-    assert isinstance(found, Refusal)
-
-
 @pytest.fixture
 def settings(redis_url: str) -> Settings:
     """Of a fleet whose keys are deleted afterwards."""
@@ -351,10 +331,9 @@ def settings(redis_url: str) -> Settings:
     return Settings(broker_url=redis_url, queue=first)
 
 
-def delivered(app: Celery, name: str) -> list[Any]:
-    """One message that is sent to a queue and received from it."""
+def received(app: Celery, name: str) -> list[Any]:
+    """The bodies of messages that wait in a queue, until the first was taken."""
     found: list[Any] = []
-    app.send_task(TASK, args=("run-1", 0), queue=name, retry=False)  # by a connection of the pool
     with app.connection_for_read() as connection:
         channel = connection.channel()
         bound = app.amqp.queues[name].bind(channel)
@@ -385,96 +364,11 @@ def test_no_key_of_a_wrong_type_stops_a_message(settings: Settings, kind: str) -
             client.delete(key)
             client.execute_command(command, key, *content)
             queue.depth(settings, name)
-            assert [body[0] for body in delivered(app, name)] == [["run-1", 0]], one
+            app.send_task(TASK, args=("run-1", 0), queue=name, retry=False)  # by the pool
+            assert [body[0] for body in received(app, name)] == [["run-1", 0]], one
             assert client.type(f"{settings.queue}:unacked_mutex") == b"none"
     reasons = {one.reason for one in refused}
     assert "wrong-type" in reasons and reasons <= {"wrong-type", "envelope"}
-
-
-RUN = "20261122-0a1b2c3d"
-
-
-class Consumer:
-    """An application of ours that consumes from one queue, and what came of it."""
-
-    def __init__(self, url: str) -> None:
-        self.refused: list[Refusal] = []
-        self.taken: list[Message] = []
-        prefix = queue_name_of_test()
-        self.prefix, self.name = prefix, f"{prefix}.text.cpu"
-        settings = Settings(broker_url=url, queue=prefix)
-        self.app: Celery = make_app(settings, self.refused.append)
-
-    def drain(self, queue: Queue, *, ack: bool = True) -> None:
-        """Take what is there, one at a time, until the queue is empty."""
-
-        def take(message: Message) -> None:
-            self.taken.append(message)
-            if ack:
-                message.ack()
-
-        with self.app.connection_for_read() as connection:
-            consumer = self.app.amqp.TaskConsumer(
-                connection, queues=[self.app.amqp.queues[self.name]], on_message=take
-            )
-            consumer.qos(prefetch_count=1)
-            consumer.consume()
-            until = time.monotonic() + 60
-            while time.monotonic() < until and (ack or not self.taken):
-                try:
-                    connection.drain_events(timeout=0.5)
-                except TimeoutError:
-                    if not queue.left():
-                        break
-            if ack:
-                consumer.cancel()
-
-
-@pytest.fixture(params=["redis_url", "amqp_url"])
-def consumer(request: pytest.FixtureRequest) -> Iterator[tuple[Consumer, Queue]]:
-    url = request.getfixturevalue(request.param)
-    made = Consumer(url)
-    with queue_of(url, made.prefix, made.name) as queue:
-        yield made, queue
-    made.app.close()
-
-
-@pytest.mark.exhaustive
-def test_a_consumer_is_given_messages_of_ours_only(consumer: tuple[Consumer, Queue]) -> None:
-    made, queue = consumer
-    bad = poisons(MARKER, RUN)
-    wanted = Counter([*(one.reason for one in bad.values()), *queue.own.values()])
-    puts: list[Callable[[], None]] = [partial(queue.put, one.sent) for one in bad.values()]
-    puts += [partial(queue.put_own, kind) for kind in queue.own]
-    puts += [partial(queue.put, good(RUN, index)) for index in range(5)]
-    random.Random(7).shuffle(puts)
-    for put in puts:
-        put()
-    made.drain(queue)
-    assert Counter(one.reason for one in made.refused) == wanted
-    assert queue.left() == 0, "what is refused is not delivered again"
-    assert sorted(one.payload for one in made.taken) == [[[RUN, i], {}, {}] for i in range(5)]
-    for message in made.taken:
-        assert message.headers.keys() == {"task", "id", "argsrepr", "kwargsrepr"}
-        assert message.headers["task"] == TASK
-        assert message.content_type == "application/json"
-
-
-@pytest.mark.exhaustive
-def test_a_message_that_is_not_acknowledged_comes_back(
-    consumer: tuple[Consumer, Queue],
-) -> None:
-    made, queue = consumer
-    queue.put(good(RUN, 4))
-    made.drain(queue, ack=False)
-    until = time.monotonic() + 10
-    while not queue.left() and time.monotonic() < until:
-        time.sleep(0.05)
-    made.drain(queue)
-    assert [one.payload for one in made.taken] == [[[RUN, 4], {}, {}]] * 2
-    assert made.taken[0].headers["id"] == made.taken[1].headers["id"]
-    assert made.refused == []
-    assert queue.left() == 0
 
 
 @pytest.mark.exhaustive
@@ -484,24 +378,25 @@ def test_a_message_that_is_not_acknowledged_comes_back(
         b"garbage", of=[b"garbage", b"5", b'[1, "", "q"]', b'[{}, "", null]', b"[" * 5000, b"\xff"]
     ),
 )
-def test_deliveries_come_back_from_among_others(kept: bytes, redis_url: str) -> None:
+def test_deliveries_come_back_from_among_others(kept: bytes, settings: Settings) -> None:
     """What a dead worker had in hand lies in a hash that anybody may write to."""
-    made = Consumer(redis_url)
+    refused: list[Refusal] = []
+    app, name = make_app(settings, refused.append), queue_name(settings.queue, "text", "cpu")
+    sent, prefix = good("run-1", 4), settings.queue
     with (
-        queue_of(redis_url, made.prefix, made.name) as queue,
-        redis.Redis.from_url(redis_url) as client,
+        queue_of(settings.broker_url, prefix, name),
+        redis.Redis.from_url(settings.broker_url) as client,
     ):
-        ours = json.dumps([json.loads(good(RUN, 4).frame(made.name)), "", made.name])
+        ours = json.dumps([json.loads(sent.frame(name)), "", name])
         for score, (tag, value) in enumerate({"ours": ours, "theirs": kept}.items(), start=1):
-            client.hset(f"{made.prefix}:unacked", tag, value)
-            client.zadd(f"{made.prefix}:unacked_index", {tag: score})
-        with made.app.connection_for_read() as connection:
+            client.hset(f"{prefix}:unacked", tag, value)
+            client.zadd(f"{prefix}:unacked_index", {tag: score})
+        with app.connection_for_read() as connection:
             connection.default_channel.qos.restore_visible(interval=1)
-        assert client.hlen(f"{made.prefix}:unacked") == 0
-        made.drain(queue)
-    assert [one.payload for one in made.taken] == [[[RUN, 4], {}, {}]]
-    assert [one.reason for one in made.refused] == ["envelope"]
-    made.app.close()
+        assert client.hlen(f"{prefix}:unacked") == 0
+        assert received(app, name) == [[["run-1", 4], {}, {}]]
+    assert [refusal.reason for refusal in refused] == ["envelope"]
+    app.close()
 
 
 def test_every_connection_is_guarded_even_after_a_switch() -> None:

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from gallery import prepare as prepared_audit
 from poisonous_encoders import Closure, Poisonous
 from region_pictures import make_region_audit
 from short_lives import ends_at_once
 from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_here
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import AuditSpec, load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.data.shard_reader import read_shard
 from transexplain.errors import ConfigurationError, DataSourceError, InfrastructureError
 from transexplain.explaining.reading import (
@@ -32,7 +31,7 @@ from transexplain.models.loaded_model import Encoded
 from transexplain.settings import Settings, processes_of
 from transexplain.store import readers, runs, shards
 from transexplain.store.database import Database
-from transexplain.store.runs import Claim, recorded_shards
+from transexplain.store.runs import Claim
 from transexplain.types.items import Item, ItemFailure
 from transexplain.types.observer import Caution
 from transexplain.types.tokens import Tokens
@@ -44,14 +43,13 @@ from workers.work_meter import WorkMeter
 
 @pytest.fixture
 def texts(tmp_path: Path) -> PreparedAudit:
-    spec = load_spec(make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'}))
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    spec = make_audit(tmp_path, lines={10: '{"text": "", "label": "good"}'})
+    return prepared_audit(spec, tmp_path)
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> PreparedAudit:
-    spec = AuditSpec.model_validate(make_region_audit(tmp_path, items=6))
-    return prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snaps"))
+    return prepared_audit(make_region_audit(tmp_path, items=6), tmp_path)
 
 
 @pytest.fixture
@@ -137,23 +135,6 @@ def test_arrays_come_by_memory_that_lives_as_long_as_they(
     assert torch.all(kept == 91.0)
     ours.close()
     theirs.close()
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["texts", "pictures"])
-def test_the_number_of_processes_moves_no_bit(
-    request: pytest.FixtureRequest, db: Database, kind: str
-) -> None:
-    prepared: PreparedAudit = request.getfixturevalue(kind)
-    digests = []
-    for processes in (0, 1, 2):
-        run_id = runs.create(db, prepared.plan, prepared.shards)
-        settings = Settings(host_processes=processes)
-        run_here(db, run_id, settings, model=prepared.model)
-        assert runs.get(db, run_id).state == "done"
-        digests.append([one.digest for one in recorded_shards(db, run_id)])
-    assert digests[0] == digests[1] == digests[2]
-    assert None not in digests[0]
 
 
 def bench_of(db: Database, prepared: PreparedAudit, **poison: Any) -> Workbench:

@@ -1,23 +1,17 @@
 """Whose turn it is: quotas by share, priorities, caps, and models that are loaded."""
 
-import heapq
 import itertools
 import time
 import uuid
-from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import redis
-from broker_keys import names_of_keys
 from celery_fleets import CeleryFleet, celery_fleet
 from chaos_groups import wait_for
-from command_line_here import run_here
 from store_samples import make_plan, make_result, make_shards
 
 from orchestrator.dispatch import queue
-from transexplain.store import fleet_state, queueing, results, runs, shards
+from transexplain.store import queueing, results, runs, shards
 from transexplain.store.database import Database
 from transexplain.store.queueing import Contender
 from transexplain.types.plans import AuditPlan, QueuePlace
@@ -31,48 +25,26 @@ def start(db: Database, count: int, name: str = "a", **place: object) -> str:
     return runs.create(db, plan, make_shards(count, 1), place=QueuePlace(**place))  # type: ignore[arg-type]
 
 
-class Pool:
-    """Workers in virtual time: each takes what `FairTurns` says, by real claims."""
+def served(db: Database, hinted: str, count: int, *, alone: bool = False) -> list[str]:
+    """Whose shards so many workers take, one each, or one worker that ends each before the next.
 
-    def __init__(self, db: Database, workers: int, seconds: Mapping[str, float]) -> None:
-        self.db, self.seconds = db, seconds
-        self.turns = [FairTurns() for _ in range(workers)]
-        self.busy: Counter[str] = Counter()  #: seconds of workers
-        self.done: Counter[str] = Counter()
-        self.ends: list[tuple[float, int, str]] = []  #: when, worker, run
-        self.order: list[str] = []  #: runs of the shards in the order of their claims
-        self.most: Counter[str] = Counter()  #: shards in hand at once
-
-    def work(self, hinted: str, *, until: float = 1e9) -> None:
-        """Every message names `hinted`, as those of a large run that was submitted first do."""
-        held = {}
-        idle = list(range(len(self.turns)))
-        now = 0.0
-        while True:
-            for worker in tuple(idle):
-                order = self.turns[worker].order(self.db, f"w{worker}", hinted, 0)
-                if order == [(hinted, 0)]:
-                    order = [(hinted, None)]  # messages of the sweep name free shards
-                for run_id, index in order:
-                    claim = shards.claim(self.db, run_id, f"w{worker}", 1e6, index)
-                    if claim is not None:
-                        held[worker] = claim
-                        self.order.append(claim.run_id)
-                        self.busy[claim.run_id] += self.seconds[claim.run_id]
-                        end = now + self.seconds[claim.run_id]
-                        heapq.heappush(self.ends, (end, worker, claim.run_id))
-                        in_hand = Counter(one.run_id for one in held.values())
-                        self.most |= in_hand
-                        idle.remove(worker)
-                        break
-            if not self.ends or self.ends[0][0] > until:
-                return
-            now, worker, run_id = heapq.heappop(self.ends)
-            idle.append(worker)
-            claim = held.pop(worker)
-            results.save(self.db, claim, make_result(claim.shard))
-            runs.finalise(self.db, run_id)
-            self.done[run_id] += 1
+    Every message names `hinted`, as those of a large run that was submitted first do.
+    """
+    turns, taken = [FairTurns() for _ in range(1 if alone else count)], []
+    for number in range(count):
+        worker = 0 if alone else number
+        order = turns[worker].order(db, f"w{worker}", hinted, 0)
+        if order == [(hinted, 0)]:
+            order = [(hinted, None)]  # messages of the sweep name free shards
+        claims = (shards.claim(db, run_id, f"w{worker}", 1e6, index) for run_id, index in order)
+        claim = next(filter(None, claims), None)
+        if claim is None:
+            break
+        taken.append(claim.run_id)
+        if alone:
+            results.save(db, claim, make_result(claim.shard))
+            runs.finalise(db, claim.run_id)
+    return taken
 
 
 def contender(name: str, others: int, share: float = 1.0) -> Contender:
@@ -87,41 +59,28 @@ def test_quotas_are_by_share() -> None:
 
 def test_a_run_that_comes_later_is_not_behind_the_messages_of_the_first(db: Database) -> None:
     first, second = start(db, 100), start(db, 5)
-    pool = Pool(db, 1, {first: 1.0, second: 1.0})
-    pool.work(first, until=14.5)
-    assert pool.done[second] == 5
-    assert pool.done[first] <= 9
+    assert served(db, first, 14, alone=True).count(second) == 5
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("workers", [1, 4])
-def test_workers_are_divided_by_share(db: Database, workers: int) -> None:
-    three, one = start(db, 100, share=3.0), start(db, 100)
-    pool = Pool(db, workers, {three: 1.0, one: 1.0})
-    pool.work(one, until=80.5 / workers)
-    assert 2.5 < pool.done[three] / pool.done[one] < 3.5
+@pytest.mark.parametrize("alone", [True, False])
+def test_workers_are_divided_by_share(db: Database, alone: bool) -> None:
+    large, small = start(db, 100, share=3.0), start(db, 100)
+    taken = served(db, small, 80, alone=alone)
+    assert 2.5 < taken.count(large) / taken.count(small) < 3.5
 
 
 def test_a_higher_priority_is_served_first_and_a_lower_one_fills_what_its_cap_leaves(
     db: Database,
 ) -> None:
     low, high = start(db, 30, share=50.0), start(db, 6, priority=5, most_workers=1)
-    pool = Pool(db, 3, {low: 1.0, high: 1.0})
-    pool.work(low)
-    assert pool.done == {low: 30, high: 6}
-    assert pool.most[high] == 1
-    assert [name for name in pool.order if name == high] == [high] * 6
-    assert pool.order[0] == high, "whatever the share of the other"
-    last = max(place for place, name in enumerate(pool.order) if name == high)
-    assert last < 20
+    assert served(db, low, 4) == [high, low, low, low], "whatever the share of the other"
 
 
 def test_a_paused_run_is_passed_over_and_its_message_serves_another(db: Database) -> None:
     paused, other = start(db, 3), start(db, 2)
     queueing.pause(db, paused)
-    pool = Pool(db, 1, {paused: 1.0, other: 1.0})
-    pool.work(paused)
-    assert pool.done == {other: 2}
+    assert served(db, paused, 5, alone=True) == [other] * 2
 
 
 def test_a_loaded_model_is_kept_for_a_while_and_not_for_ever(db: Database) -> None:
@@ -159,17 +118,6 @@ def test_a_run_below_its_cap_goes_on_without_a_sweep(tmp_path: Path, redis_url: 
         with fleet.worker():
             wait_for(lambda: runs.progress(fleet.db, run_id).state == "done", "the end")
         assert queueing.change(fleet.db, run_id) is None
-
-
-@pytest.mark.exhaustive
-def test_a_run_that_is_paused_keeps_what_is_in_hand(tmp_path: Path, redis_url: str) -> None:
-    with celery_fleet(redis_url, tmp_path) as fleet:
-        run_id = fleet.submit(items=240, shard_size=1)
-        with fleet.worker():
-            wait_for(lambda: runs.progress(fleet.db, run_id).states["done"], "the first shards")
-            run_here(fleet.env, tmp_path, "pause", run_id)
-        state = runs.progress(fleet.db, run_id)
-        assert state.paused and state.states["running"] == 0 and state.states["queued"]
 
 
 @pytest.fixture(params=["redis_url", "amqp_url"])
@@ -246,8 +194,8 @@ def test_revoke_cancels_a_shard_that_waits_and_one_that_is_worked_on(
 
 
 @pytest.mark.exhaustive
-def test_a_rate_limit_holds(url: str, tmp_path: Path) -> None:
-    with celery_fleet(url, tmp_path) as fleet:
+def test_a_rate_limit_holds(redis_url: str, tmp_path: Path) -> None:
+    with celery_fleet(redis_url, tmp_path) as fleet:
         run_id = fleet.submit(items=32, shard_size=8, evaluation={"items": 0})
         purge(fleet, run_id)
         with fleet.watching(), fleet.worker():
@@ -292,19 +240,3 @@ def test_no_command_stops_a_worker_for_good(url: str, tmp_path: Path) -> None:
 
 def queue_of_texts(fleet: CeleryFleet) -> str:
     return queue_name(fleet.settings.queue, "text", "cpu")
-
-
-@pytest.mark.exhaustive
-def test_keys_that_somebody_set_end_no_worker_and_no_sweep(redis_url: str, tmp_path: Path) -> None:
-    with celery_fleet(redis_url, tmp_path) as fleet, redis.Redis.from_url(redis_url) as client:
-        with fleet.worker() as process:
-            for name in names_of_keys(fleet.settings.queue, queue_of_texts(fleet)):
-                client.delete(f"{fleet.settings.queue}:{name}")
-                client.set(f"{fleet.settings.queue}:{name}", "x")
-            run_id = fleet.submit(items=16, shard_size=8, evaluation={"items": 0})
-            assert fleet.app.control.ping(timeout=10)
-            run_here(fleet.env, tmp_path, "sweep")
-            wait_for(lambda: runs.get(fleet.db, run_id).state == "done", "the run is done")
-            assert process.poll() is None
-            wait_for(lambda: fleet_state.status(fleet.db).refused.get("wrong-type"), "it counts")
-        assert "Unrecoverable" not in fleet.log and "Traceback" not in fleet.log

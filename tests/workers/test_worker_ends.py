@@ -14,15 +14,14 @@ from typing import Any
 
 import pytest
 import torch
+from chaos_groups import wait_for
+from gallery import prepare as prepared_audit
 from learned_audits import explainer_for, learned
 from short_lives import deaf, hangs_up, misses_its_database, patient, refuses
-from sqlalchemy import text
 from store_samples import claimable, make_plan, make_shards
 from tiny_audit import make_audit
 from tiny_models import bert, wordpiece
 
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.models import load
 from transexplain.models.load import load_model
@@ -73,13 +72,7 @@ def meanwhile(*steps: Callable[[], object]) -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool]) -> Callable[[], None]:
-    def wait() -> None:
-        deadline = time.monotonic() + 60
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.02)
-
-    return wait
+    return lambda: wait_for(condition, "a life", 60)
 
 
 def send(number: signal.Signals) -> Callable[[], None]:
@@ -104,21 +97,36 @@ def test_devices_that_cannot_be_read(devices: str) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_killed_worker_is_replaced_and_a_stop_is_graceful(
-    settings: Settings, caplog: pytest.LogCaptureFixture
+def test_a_killed_worker_is_replaced_its_shards_are_free_and_a_stop_is_graceful(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    crew = options_per_device("cpu:2", WorkerOptions(threads=1))
-    with meanwhile(
-        until(lambda: len(lives(settings)) == 2),
-        lambda: os.kill(int(lives(settings)[0].split()[1]), signal.SIGKILL),
-        until(lambda: len(lives(settings)) == 3),
-        send(signal.SIGTERM),
-    ):
-        assert supervise(settings, crew, work=patient) == 0
+    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
+        run_id = runs.create(db, make_plan(), make_shards())
+        dead: list[int] = []
+
+        def claim_and_kill() -> None:
+            pid = int(lives(settings)[0].split()[1])
+            assert shards.claim(db, run_id, f"{worker_prefix(pid)}abcdef", 3600.0, 0)
+            assert shards.claim(db, run_id, "elsewhere:1:abcdef", 3600.0, 1)
+            os.kill(pid, signal.SIGKILL)
+
+        def on_death(pid: int) -> None:
+            dead.append(pid)
+            supervisor.free(db, pid)
+
+        with meanwhile(
+            until(lambda: len(lives(settings)) == 2),
+            claim_and_kill,
+            until(lambda: len(lives(settings)) == 3),
+            send(signal.SIGTERM),
+        ):
+            crew = options_per_device("cpu:2", WorkerOptions(threads=1))
+            assert supervise(settings, crew, work=patient, on_death=on_death) == 0
+        assert dead[0] == int(lives(settings)[0].split()[1])
+        assert claimable(db, run_id) == [2, 0]
     assert len(list(settings.snapshot_dir.glob("graceful-*"))) == 2
     assert "was killed by SIGKILL" in caplog.text
-    assert "another starts in 1 s" in caplog.text
 
 
 @pytest.mark.exhaustive
@@ -155,35 +163,6 @@ def test_a_wrong_request_is_not_repeated(settings: Settings) -> None:
     crew = options_per_device("cpu:2", WorkerOptions())
     assert supervise(settings, crew, work=refuses) == 2
     assert len(lives(settings)) == 2
-
-
-@pytest.mark.exhaustive
-def test_shards_of_a_killed_worker_are_free_at_once(settings: Settings, tmp_path: Path) -> None:
-    with open_database(f"sqlite:///{tmp_path / 'store.db'}", upgrade=True) as db:
-        run_id = runs.create(db, make_plan(), make_shards())
-        dead: list[int] = []
-
-        def claim_and_kill() -> None:
-            pid = int(lives(settings)[0].split()[1])
-            assert shards.claim(db, run_id, f"{worker_prefix(pid)}abcdef", 3600.0, 0)
-            assert shards.claim(db, run_id, f"{worker_prefix(pid + 1)}abcdef", 3600.0, 1)
-            assert claimable(db, run_id) == [2]
-            os.kill(pid, signal.SIGKILL)
-
-        def on_death(pid: int) -> None:
-            dead.append(pid)
-            supervisor.free(db, pid)
-
-        with meanwhile(
-            until(lambda: len(lives(settings)) == 1),
-            claim_and_kill,
-            until(lambda: len(lives(settings)) == 2),
-            send(signal.SIGTERM),
-        ):
-            crew = options_per_device("cpu:1", WorkerOptions())
-            assert supervise(settings, crew, work=patient, on_death=on_death) == 0
-        assert dead == [int(lives(settings)[0].split()[1])]
-        assert claimable(db, run_id) == [2, 0]
 
 
 def test_a_worker_that_is_to_end_when_idle_gives_up_without_its_database(
@@ -325,26 +304,15 @@ def test_a_load_without_memory_lets_the_others_go_first(
     assert len(cache) == 1
 
 
-@pytest.mark.parametrize("kept", ["full", "none"])
-def test_a_worker_without_the_file_says_so_and_gives_up(tmp_path: Path, kept: str) -> None:
+def test_a_worker_without_the_file_says_so_and_gives_up(tmp_path: Path) -> None:
     explainer = explainer_for(tmp_path)
-    keys: dict[str, Any] = {"shard_size": 40, "max_attempts": 2, "store_text": kept}
-    settings = Settings(
-        database_url=f"sqlite:///{tmp_path / 's.db'}", snapshot_dir=tmp_path / "snapshots"
-    )
-    spec = make_audit(tmp_path, method=learned(explainer), evaluation={"items": 0}, **keys)
-    prepared = prepare_audit(load_spec(spec), settings)
+    keys: dict[str, Any] = {"shard_size": 40, "max_attempts": 2, "evaluation": {"items": 0}}
+    prepared = prepared_audit(make_audit(tmp_path, method=learned(explainer), **keys), tmp_path)
     explainer.unlink()
-    with open_database(settings.database_url, upgrade=True) as db:
+    with open_database(f"sqlite:///{tmp_path / 's.db'}", upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
-        bench = Workbench(db=db, settings=settings)
+        bench = Workbench(db=db, settings=Settings())
         assert [bench.work(run_id) for _ in range(3)] == ["failed", "failed", "nothing"]
         assert len(bench.models) == 0, "no model was loaded for it"
-    assert str(explainer) in error_of(settings)
-
-
-def error_of(settings: Settings) -> str:
-    with open_database(settings.database_url) as db, db.read() as connection:
-        found = connection.execute(text("SELECT state, error FROM shard")).one()
-    assert found.state == "dead"
-    return str(found.error)
+        (status,) = shards.list_shards(db, run_id)
+    assert status.state == "dead" and str(explainer) in str(status.error)

@@ -8,23 +8,22 @@ import multiprocessing
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextvars import copy_context
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from chaos_groups import wait_for
+from gallery import prepare as prepared_audit
 from local_receivers import WebReceiver, web_receiver
 from poisonous_encoders import Poisonous
-from short_lives import log_what_is_known
 from tiny_audit import make_audit
 
 from orchestrator.dispatch import local
-from orchestrator.plan import PreparedAudit, prepare_audit
-from orchestrator.spec import load_spec
+from orchestrator.plan import PreparedAudit
 from transexplain.errors import DatabaseError
 from transexplain.models.loaded_model import Encoded
 from transexplain.settings import Settings
@@ -72,6 +71,7 @@ def written(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     root.handlers = []
     monkeypatch.setattr(logs, "_configured", [])
     monkeypatch.setattr(logs, "_fields_of_all", {})
+    logs.begin()  # whatever tests of this process have worked on
     logs.configure(request.param)
     (handler,) = root.handlers
     assert isinstance(handler, logging.StreamHandler)
@@ -87,8 +87,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedAudit:
     """An audit of which one text is a secret."""
     folder = tmp_path_factory.mktemp("audit")
     lines = {3: f'{{"text": "{SECRET} film", "label": "good"}}'}
-    spec = load_spec(make_audit(folder, lines=lines, evaluation={"items": 0}))
-    return prepare_audit(spec, Settings(snapshot_dir=folder / "snaps"))
+    return prepared_audit(make_audit(folder, lines=lines, evaluation={"items": 0}), folder)
 
 
 @pytest.mark.exhaustive
@@ -137,10 +136,7 @@ def test_a_keeper_that_cannot_renew_says_so_by_its_shard(
     assert claim is not None
     logs.begin(worker="w", run=run_id, shard=0, attempt=1)
     with LeaseKeeper(db, claim, lease_seconds=0.03, item_deadline=60.0) as keeper:
-        deadline = time.monotonic() + 60
-        while not keeper.lost:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: keeper.lost, "the end of the lease", 60)
     logs.begin()
     wanted = {"worker": "w", "run": run_id, "shard": "0", "attempt": "1"}
     assert written.lines("is not renewed") == [wanted, wanted]
@@ -183,22 +179,6 @@ def test_processes_that_read_name_the_shard(
         {**wanted, "shard": "3"},
         {**wanted, "shard": "1"},
     ]
-
-
-def test_the_process_that_closes_a_run_logs_as_its_worker(written: Written, tmp_path: Path) -> None:
-    logs.for_process(worker="w")
-    logs.begin(run="r", shard=4, attempt=2)
-    prepare = partial(logs.join, logs.carried())
-    logs.begin()
-    path = tmp_path / "told"
-    process = multiprocessing.get_context("spawn").Process(
-        target=log_what_is_known, args=(prepare, str(path))
-    )
-    process.start()
-    process.join(60)
-    assert process.exitcode == 0
-    wanted = {"worker": "w", "run": "r", "shard": "4", "attempt": "2"}
-    assert fields_of(path.read_text(encoding="utf-8"), written.form) == wanted
 
 
 def test_lines_of_celery_name_the_shard_of_their_task(written: Written) -> None:
@@ -384,22 +364,19 @@ def test_no_text_of_an_item_is_sent_even_where_one_is_the_reason_of_a_failure(
     assert attributes(root)["end"] == "failed"
 
 
-@pytest.mark.parametrize(
-    ("variables", "wanted"),
-    [
-        ({}, False),
-        ({ENDPOINT: ""}, False),
-        ({ENDPOINT: "http://x"}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, True),
-        ({ENDPOINT: "http://x", "OTEL_SDK_DISABLED": "TRUE"}, False),
-        ({ENDPOINT: "http://x", "OTEL_SDK_DISABLED": "false"}, True),
-        ({ENDPOINT: "http://x", "OTEL_TRACES_EXPORTER": "none"}, False),
-        ({ENDPOINT: "http://x", "OTEL_TRACES_EXPORTER": "console, otlp"}, True),
-        ({"OTEL_SERVICE_NAME": "a"}, False),
-    ],
-)
-def test_the_standard_variables_switch_it(variables: dict[str, str], wanted: bool) -> None:
-    assert tracing.is_wanted(variables) is wanted
+def test_the_standard_variables_switch_it() -> None:
+    here = {ENDPOINT: "http://x"}
+    for variables in (
+        here,
+        {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"},
+        {**here, "OTEL_SDK_DISABLED": "false", "OTEL_TRACES_EXPORTER": "console, otlp"},
+    ):
+        assert tracing.is_wanted(variables), variables
+    for variables in (
+        *({}, {ENDPOINT: ""}, {"OTEL_SERVICE_NAME": "a"}),
+        *({**here, "OTEL_SDK_DISABLED": "TRUE"}, {**here, "OTEL_TRACES_EXPORTER": "none"}),
+    ):
+        assert not tracing.is_wanted(variables), variables
 
 
 @pytest.mark.exhaustive

@@ -16,15 +16,16 @@ import redis
 from broker_keys import queue_name_of_test
 from celery import Celery
 from celery.bin.celery import celery as celery_command
+from chaos_groups import wait_for
 from click.testing import CliRunner
+from gallery import prepare as prepared_audit
+from local_receivers import free_port, make_certificate
 from psycopg import sql
 from sqlalchemy import exc
 from tiny_audit import make_audit
 
 import workers.app
 from orchestrator.dispatch.queue import check_broker, send_messages
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.errors import BrokerError, ConfigurationError, DatabaseError
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, runs, shards
@@ -172,8 +173,8 @@ def test_what_cannot_be_read_is_named(
 
 
 def test_a_plan_names_its_queue_and_workers_listen_where_they_can_serve(tmp_path: Path) -> None:
-    settings = Settings(queue="q", snapshot_dir=tmp_path)
-    plan = prepare_audit(load_spec(make_audit(tmp_path)), settings).plan
+    settings = Settings(queue="q")
+    plan = prepared_audit(make_audit(tmp_path), tmp_path).plan
     on_gpu = replace(plan, model=replace(plan.model, device="cuda:3", modality="image"))
     assert (queue_of(settings, plan), queue_of(settings, on_gpu)) == ("q.text.cpu", "q.image.gpu")
     assert queues_for(settings, "cpu", ("text",)) == ["q.text.cpu"]
@@ -189,25 +190,16 @@ def test_an_unknown_kind_of_broker_is_refused() -> None:
 @pytest.fixture(scope="module")
 def tls_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Path]]:
     """Port and CA file of a Redis of its own that takes TLS and a password only."""
-    if not (shutil.which("redis-server") and shutil.which("openssl")):
-        pytest.skip("no redis-server or openssl here")
+    if not shutil.which("redis-server"):
+        pytest.skip("no redis-server here")
     folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
-            *("-keyout", str(key), "-out", str(cert), "-subj", "/CN=localhost"),
-            *("-addext", "subjectAltName=DNS:localhost"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    certificate = make_certificate(folder)
+    cert, key = certificate.path, certificate.key
+    port = free_port()
     server = subprocess.Popen(
         [
-            *("redis-server", "--port", "0", "--tls-port", str(port), "--bind", "127.0.0.1"),
+            *("redis-server", "--port", "0", "--tls-port", str(port)),
+            *("--bind", "127.0.0.1", "127.0.0.2"),
             *("--tls-cert-file", str(cert), "--tls-key-file", str(key), "--tls-ca-cert-file"),
             *(str(cert), "--tls-auth-clients", "no", "--requirepass", "hidden", "--save", ""),
             *("--dir", str(folder)),
@@ -216,12 +208,8 @@ def tls_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, P
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.1)
+        with socket.socket() as probe:
+            wait_for(lambda: probe.connect_ex(("127.0.0.1", port)) == 0, "the server", 30)
         yield port, cert
     finally:
         server.terminate()
@@ -243,7 +231,7 @@ def test_redis_by_tls_and_password(tls_redis: tuple[int, Path]) -> None:
     [
         ("localhost", "wrong-one", True),
         ("localhost", "hidden", False),
-        ("127.0.0.1", "hidden", True),
+        ("127.0.0.2", "hidden", True),
     ],
 )
 def test_a_server_or_password_that_is_not_right_is_refused(
@@ -283,15 +271,14 @@ def test_a_worker_role_may_work_and_nothing_else(tmp_path: Path, postgres_url: s
     )
     host = base.partition("://")[2].rpartition("@")[2]
     scheme = "postgresql+psycopg"
-    settings = Settings(snapshot_dir=tmp_path / "snaps")
     try:
         with psycopg.connect(admin, autocommit=True) as connection:
             connection.execute(sql.SQL(statements))  # type: ignore[arg-type]
         open_database(f"{scheme}://{owner}:owner-password@{host}/{name}", upgrade=True).close()
-        prepared = prepare_audit(load_spec(make_audit(tmp_path, items=16)), settings)
+        prepared = prepared_audit(make_audit(tmp_path, items=16), tmp_path)
         with open_database(f"{scheme}://{worker}:worker-password@{host}/{name}") as db:
             run_id = runs.create(db, prepared.plan, prepared.shards)
-            bench = Workbench(db=db, settings=settings)
+            bench = Workbench(db=db, settings=Settings())
             bench.models.put(prepared.plan.model, prepared.model)
             assert [bench.work(run_id) for _ in range(3)] == ["done", "done", "nothing"]
             fleet_state.add(db, {"json": 1})
