@@ -132,43 +132,33 @@ def test_grouped_queries_are_repeated_keys_and_values(name: str) -> None:
     torch.testing.assert_close(relevance(fused, x, name), relevance(written, x, name))
 
 
-def test_group_norm_with_constant_scale() -> None:
+#: name -> norm of (B, 4, 3), how many groups of places share a scale, its weight at each place
+NORMS: dict[str, tuple[Callable[[Tensor], Tensor], int, Tensor]] = {
+    "layer": (
+        lambda x: F.layer_norm(x, (4, 3), inputs(4, 3, seed=3), inputs(4, 3, seed=4)),
+        1,
+        inputs(4, 3, seed=3).flatten(),
+    ),
+    "group": (
+        lambda x: F.group_norm(x, 2, inputs(4, seed=3), inputs(4, seed=4)),
+        2,
+        inputs(4, seed=3).repeat_interleave(3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_layer_norm_over_two_axes(name: str) -> None:
     """R_i = sum_j x_i (delta_ij - 1/N) w_j / std / z_j R_j, sums over one group."""
-    x, weight, bias = inputs(2, 4, 3), inputs(4, seed=3), inputs(4, seed=4)
-    found, arrived = relevance(lambda leaf: F.group_norm(leaf, 2, weight, bias, 1e-3), x, "lrp")
-    z = F.group_norm(x, 2, weight, bias, 1e-3)
+    norm, groups, weight = NORMS[name]
+    x = inputs(2, 4, 3)
+    found, arrived = relevance(norm, x, "lrp")
     for item in range(2):
-        for group in (slice(0, 2), slice(2, 4)):
-            values = x[item, group].flatten()
-            std = (values.var(unbiased=False) + 1e-3).sqrt()
-            scale = weight[group].repeat_interleave(3) / std
-            share = arrived[item].view(4, 3)[group].flatten() / z[item, group].flatten()
-            centring = torch.eye(6).double() - 1 / 6
-            rows = values[:, None] * centring * (scale * share)
-            torch.testing.assert_close(found[item, group].flatten(), rows.sum(1))
-
-
-def test_batch_norm_is_linear() -> None:
-    x, weight, bias = inputs(2, 4, 3), inputs(4, seed=3), inputs(4, seed=4)
-    mean, variance = inputs(4, seed=5), inputs(4, seed=6).square()
-
-    def function(leaf: Tensor) -> Tensor:
-        return F.batch_norm(leaf, mean, variance, weight, bias, eps=1e-3)
-
-    for name in ("lrp", "gradient-x-input"):
-        found, arrived = relevance(function, x, name)
-        scale = (weight / (variance + 1e-3).sqrt())[:, None]
-        share = arrived.view(2, 4, 3) / function(x)
-        torch.testing.assert_close(found, x * scale * share)
-
-
-def test_layer_norm_over_two_axes() -> None:
-    x, weight, bias = inputs(2, 3, 4), inputs(3, 4, seed=3), inputs(3, 4, seed=4)
-    found, arrived = relevance(lambda leaf: F.layer_norm(leaf, (3, 4), weight, bias), x, "lrp")
-    z = F.layer_norm(x, (3, 4), weight, bias)
-    for item in range(2):
-        values = x[item].flatten()
-        scale = weight.flatten() / (values.var(unbiased=False) + 1e-5).sqrt()
-        centring = torch.eye(12).double() - 1 / 12
-        rows = values[:, None] * centring * (scale * arrived[item] / z[item].flatten())
-        torch.testing.assert_close(found[item].flatten(), rows.sum(1))
+        places = (x[item], weight, arrived[item] / norm(x)[item].flatten(), found[item])
+        for values, scale, share, expected in zip(
+            *(one.flatten().chunk(groups) for one in places), strict=True
+        ):
+            std = (values.var(unbiased=False) + 1e-5).sqrt()
+            centring = torch.eye(len(values)).double() - 1 / len(values)
+            rows = values[:, None] * centring * (scale / std * share)
+            torch.testing.assert_close(expected, rows.sum(1))

@@ -9,8 +9,7 @@ import pytest
 import torch
 from architectures_measured import ready
 from everyday import only
-from test_engine_graph_nodes import operators
-from test_engine_replay import batch_of, check_near, seeds, step_of
+from test_engine_replay import batch_of, seeds
 from torch import Tensor, nn
 
 from transexplain.engine.composites import COMPOSITES, composite, parsed_overrides, tuned
@@ -81,28 +80,6 @@ def test_overrides_find_the_experts() -> None:
     assert not torch.allclose(passes(model, batch, rules).relevance(seed), plain)
 
 
-@pytest.mark.exhaustive
-def test_a_replay_holds_for_other_routing() -> None:
-    model, batch = batch_of("Mixtral", 0, 1)
-    _, other = batch_of("Mixtral", 1, 0)
-    assert not torch.equal(routed(model, batch), routed(model, other))
-    step = step_of(model, batch, "lrp")
-    check_near(step, model, other, "lrp")
-    assert not any("nonzero" in one for one in operators(step.traced)), "places of ones are known"
-
-
-def routed(model: LoadedModel, batch: Batch) -> Tensor:
-    """The experts chosen by the first layer."""
-    found: list[Tensor] = []
-    experts = next(part for part in model.module.modules() if hasattr(part, "has_gate"))
-    handle = experts.register_forward_pre_hook(lambda _, args: found.append(args[1]))
-    try:
-        model.logits(batch)
-    finally:
-        handle.remove()
-    return found[0]
-
-
 def test_the_module_is_left_as_it_was() -> None:
     module = ready("Mixtral").model.module
     with pytest.raises(ValueError, match="out"), fixed_shapes(), every_expert(module):
@@ -118,7 +95,7 @@ class Doubling(nn.Module):
 
     num_experts, has_gate, is_transposed = 2, False, False
 
-    def __init__(self, implementation: str = "eager") -> None:
+    def __init__(self, implementation: str | None = "eager") -> None:
         super().__init__()
         self.config = SimpleNamespace(_experts_implementation=implementation)
         self.given: list[int] = []
@@ -137,42 +114,31 @@ def routing(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]
 
 def test_every_expert_takes_every_token() -> None:
     experts = Doubling()
-    wanted = experts(*routing())
+    before = experts(*routing())
     with fixed_shapes(), every_expert(experts):
-        assert torch.equal(experts(*routing()), wanted)
+        assert torch.equal(experts(*routing()), before)
+    assert experts.given == [3, 6]
+
+
+def test_where_experts_are_routed_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    experts = Doubling()
+    tokens, chosen, weights = routing()
     with every_expert(experts):
         experts(*routing())
     with fixed_shapes(), every_expert(None):
         experts(*routing())
-    assert experts.given == [3, 6, 3, 3]
-
-
-def test_another_thread_routes_as_ever() -> None:
-    experts = Doubling()
     with fixed_shapes(), every_expert(experts):
         other = threading.Thread(target=experts, args=routing())
         other.start()
         other.join()
-    assert experts.given == [3]
-
-
-@pytest.mark.parametrize("implementation", ["batched_mm", None])
-def test_experts_that_do_not_loop_stay_as_they_are(implementation: str) -> None:
-    experts = Doubling(implementation)
-    with fixed_shapes(), every_expert(experts):
-        experts(*routing())
-    assert experts.given == [3]
-
-
-def test_calls_without_routing_or_too_large_stay_unchanged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    experts = Doubling()
-    tokens, chosen, weights = routing()
-    with fixed_shapes(), every_expert(experts):
         experts(*routing(torch.float16))  # which may overflow where nobody routes to
         experts(tokens, chosen.double(), weights)
         experts(tokens=tokens, chosen=chosen, weights=weights)
         monkeypatch.setattr("transexplain.engine.propagate._MOST", 2 * tokens.numel() - 1)
         experts(*routing())
-    assert experts.given == [3, 3, 3, 3]
+    assert experts.given == [3] * 7
+    for implementation in ("batched_mm", None):  # which do not loop
+        others = Doubling(implementation)
+        with fixed_shapes(), every_expert(others):
+            others(*routing())
+        assert others.given == [3]

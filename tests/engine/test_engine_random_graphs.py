@@ -3,7 +3,7 @@
 import pytest
 import torch
 from everyday import only
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from random_graphs import JOINS, STEPS, Graph, graphs
 from toy_networks import close, inputs, one_hot, run
 
@@ -12,12 +12,7 @@ from transexplain.engine.composites import COMPOSITES
 TOLERANCE = 1e-11
 EVERY_STEP = Graph(tuple((step, "residual", 7) for step in sorted(STEPS)))
 EVERY_JOIN = Graph(tuple(("dense", join, 11) for join in sorted(JOINS)))
-BOUNDED = settings(
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+BOUNDED = settings(derandomize=True, database=None)
 
 
 def given_inputs(graph: Graph, *, items: int) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A traced step gives what eager code gives, for other seeds and inputs too, or does not apply."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from architectures import ARCHITECTURES
 from architectures_measured import UNTRACED, ready
 from everyday import only
-from torch import Tensor, nn
+from torch import Tensor
 
 import transexplain as te
 from transexplain.engine import compiled
@@ -19,7 +19,7 @@ from transexplain.engine.composites import COMPOSITES, Composite, composite
 from transexplain.engine.mode import RelevanceMode
 from transexplain.engine.propagate import Propagation, explained_sums, propagate
 from transexplain.engine.replay import Step, TracedStep
-from transexplain.engine.traced import UntraceableError, fixed_shapes, traced
+from transexplain.engine.traced import Traced, UntraceableError, fixed_shapes, traced
 from transexplain.errors import EngineError
 from transexplain.methods.relevance import lrp_rules
 from transexplain.models.loaded_model import Batch, LoadedModel
@@ -167,73 +167,11 @@ def test_ledgers_close_and_amplification_is_kept() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_mask_that_hides_something_is_another_trace() -> None:
-    model, even = batch_of("BERT", 0, 1)
-    _, ragged = batch_of("BERT", 0, 2)
-    assert even.inputs["attention_mask"].all() and not ragged.inputs["attention_mask"].all()
-    step = step_of(model, even, "lrp")
-    assert step.propagation(ragged.inputs) is None
-    check_equal(step_of(model, ragged, "lrp"), model, ragged, "lrp")
-
-
-@pytest.mark.exhaustive
 def test_inputs_of_another_shape_are_refused() -> None:
     model, two = batch_of("BERT", 0, 1)
     _, one = batch_of("BERT", 0)
     with pytest.raises(EngineError, match=r"traced for inputs of .*\(2, 8\).*not .*\(1, 8\)"):
         step_of(model, two, "lrp").propagation(one.inputs)
-
-
-class Chooser(nn.Module):
-    """A classifier whose course hangs on its input, in one of several ways."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.read = nn.Linear(4, 3, dtype=torch.float64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.read(x)
-        if self.way == "branch" and bool(x[0, 0] > 0):
-            return scores * 2.0
-        if self.way == "list" and x.round()[:, 0].tolist() == [1.0, 1.0]:
-            return scores * 3.0
-        return scores
-
-
-def propagated(module: nn.Module, inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
-    out: Tensor = module(taps.input_layer(inputs["x"]))
-    return out
-
-
-@pytest.mark.parametrize("way", ["branch", "list"])
-def test_a_course_that_values_decide_is_guarded(way: str) -> None:
-    module = Chooser(way).eval()
-    one, other = torch.full((2, 4), 1.0).double(), torch.full((2, 4), -1.0).double()
-
-    def forward(inputs: Mapping[str, Tensor], taps: Any) -> Tensor:
-        # what is read is read of the input, above the input layer
-        return propagated(_Fixed(module, inputs["x"]), inputs, taps)
-
-    step = Step(
-        forward=forward, composite=composite("lrp"), inputs={"x": one}, shape=(2, 3), module=module
-    ).traced()
-    assert step.propagation({"x": one}) is not None
-    assert step.propagation({"x": 1.1 * one}) is not None
-    assert step.propagation({"x": other}) is None
-
-
-class _Fixed(nn.Module):
-    """`module`, which decides by `x` as it is given and not by what stands for it."""
-
-    def __init__(self, module: nn.Module, x: Tensor) -> None:
-        super().__init__()
-        self.module, self.x = module, x
-
-    def forward(self, carrier: Tensor) -> Tensor:
-        scores: Tensor = self.module.read(carrier)  # type: ignore[operator, union-attr]
-        plain: Tensor = self.module(self.x)
-        return scores * (plain.detach() / self.module.read(self.x).detach())  # type: ignore[operator, union-attr]
 
 
 def test_what_is_written_in_place_in_the_second_part_is_copied() -> None:
@@ -263,3 +201,88 @@ def test_fixed_shapes_end_with_their_block() -> None:
         assert shapes_are_fixed()
         raise ValueError("out")
     assert not shapes_are_fixed()
+
+
+# --- what a trace may hold and what it knows beforehand
+
+Function = Callable[..., Sequence[Tensor]]
+
+
+def operators(found: Traced) -> list[str]:
+    parts = (found.first, found.second)
+    graphs = [part.graph for part in parts if isinstance(part, torch.fx.GraphModule)]
+    return [str(node.target) for graph in graphs for node in graph.nodes]
+
+
+def replayed(found: Traced, *inputs: Tensor) -> Tensor | None:
+    if not found.applies(*inputs):
+        return None
+    (out,) = found.begin(*inputs).end(torch.ones(4))
+    return out
+
+
+def test_places_of_constants_are_settled() -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        ones = torch.zeros(4).scatter_(0, torch.arange(1, 4, 2), 1.0)  # written in place
+        (rows,) = torch.where(ones > 0)
+        return [torch.zeros(4).index_add_(0, rows, x[rows]) * seed]
+
+    found = traced(function, [torch.arange(4.0), torch.ones(4)])
+    assert not any("nonzero" in one for one in operators(found))
+    out = replayed(found, torch.tensor([5.0, 6.0, 7.0, 8.0]))
+    assert out is not None
+    assert out.tolist() == [0.0, 6.0, 0.0, 8.0]
+
+
+def test_what_inputs_write_into_is_not_settled() -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        places = torch.zeros(4, dtype=torch.long)
+        view = places[:]
+        places.add_(x)
+        return [view.nonzero().sum() * seed]
+
+    found = traced(function, [torch.tensor([0, 1, 0, 1]), torch.ones(4)])
+    assert any("nonzero" in one for one in operators(found))
+    out = replayed(found, torch.tensor([1, 1, 0, 0]))
+    assert out is None or out.tolist() == [1.0] * 4
+
+
+def test_a_mask_in_floats_is_no_computed_number() -> None:
+    def function(mask: Tensor, seed: Tensor) -> list[Tensor]:
+        added = torch.where(mask > 0, 0.0, -1.0)
+        return [(added < 0).nonzero().sum() * seed]
+
+    found = traced(function, [torch.tensor([0, 1, 0, 1]), torch.ones(4)])
+    out = replayed(found, torch.tensor([0, 7, 0, 7]))
+    assert out is not None
+    assert out.tolist() == [2.0] * 4
+    assert replayed(found, torch.tensor([0, 1, 1, 1])) is None
+
+
+@pytest.mark.parametrize("numbers", ["weights", "pixels"])
+def test_shapes_of_computed_numbers_are_refused(numbers: str) -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0, -1.0, 1.0, -1.0]))
+
+    def function(given: Tensor, seed: Tensor) -> list[Tensor]:
+        scores = given * weight.detach() if numbers == "weights" else given.float() * 2.0
+        return [(scores > 0).nonzero().sum() * seed]
+
+    given = torch.ones(4, dtype=torch.long if numbers == "weights" else torch.float32)
+    with pytest.raises(UntraceableError, match="how large a tensor is depends on numbers"):
+        traced(function, [given, torch.ones(4)])
+
+
+@pytest.mark.parametrize(
+    "decides",
+    [lambda x: bool(x[0] > 0), lambda x: x.round()[:2].tolist() == [1.0, 1.0]],
+    ids=["branch", "list"],
+)
+def test_a_course_that_values_decide_is_guarded(decides: Callable[[Tensor], bool]) -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [x * seed * (2.0 if decides(x) else 1.0)]
+
+    step = traced(function, [torch.ones(4), torch.ones(4)])
+    out = replayed(step, 1.25 * torch.ones(4))
+    assert out is not None
+    assert out.tolist() == [2.5] * 4
+    assert replayed(step, -torch.ones(4)) is None
