@@ -32,6 +32,10 @@ def test_hidden_states_are_those_of_transformers() -> None:
         assert found.own[row, : len(marks)].tolist() == [not mark for mark in marks]
     assert not found.own[~found.mask].any()
     assert readable_layers(model, batch) == dict.fromkeys(layers, 16)
+    positions = positions_of(batch, int(batch.lengths.max()))
+    assert positions.tolist() == (batch.inputs["attention_mask"] == 1).tolist()
+    with pytest.raises(ConfigurationError, match="layer 9"):
+        read_states(model, batch, (9,))
 
 
 def test_pictures_have_all_their_positions() -> None:
@@ -54,6 +58,7 @@ def test_the_graph_reaches_the_weights_where_gradients_are_on() -> None:
     torch.autograd.backward(found.hidden[1].sum())
     table = model.module.get_input_embeddings().weight
     assert table.grad is not None and table.grad.any()
+    assert not any(part._forward_hooks for part in model.module.modules())
     assert not model.module.training
 
 
@@ -68,23 +73,3 @@ def test_train_mode_is_kept_on_request() -> None:
     plain = read_states(model, batch, (1,)).hidden[0]
     assert (noisy - plain).abs().max() > 1e-3
     assert model.module.training
-
-
-def test_layers_that_are_not_there() -> None:
-    model, batch = of_texts()
-    with pytest.raises(ConfigurationError, match="layer 9"):
-        read_states(model, batch, (9,))
-
-
-def test_no_hook_stays_behind() -> None:
-    model, batch = of_texts()
-    read_states(model, batch, (0, 1))
-    assert not any(
-        part._forward_hooks or part._forward_pre_hooks for part in model.module.modules()
-    )
-
-
-def test_padding_is_no_position() -> None:
-    _, batch = of_texts()
-    mask = positions_of(batch, int(batch.lengths.max()))
-    assert mask.tolist() == (batch.inputs["attention_mask"] == 1).tolist()
