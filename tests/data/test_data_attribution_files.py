@@ -48,14 +48,13 @@ def items(found: PreparedImport) -> list[GivenItem | ItemFailure]:
     return list(read_attributions(plan, Shard(index=0, start=0, stop=found.dataset.rows)))
 
 
-def read(folder: Path, rows: Sequence[Mapping[str, Any]], **requested: Any) -> Any:
-    return items(prepared(lines(folder, rows), folder / "snapshots", **requested))
-
-
-def lines(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = "rows.jsonl") -> Path:
-    path = folder / name
+def lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def read(folder: Path, rows: Sequence[Mapping[str, Any]], **requested: Any) -> Any:
+    return items(prepared(lines(folder / "rows.jsonl", rows), folder / "snapshots", **requested))
 
 
 def kinds(found: Sequence[GivenItem | ItemFailure]) -> list[str]:
@@ -130,12 +129,6 @@ def test_a_bad_row_says_why_and_costs_no_other(
     assert kinds([before, after]) == ["", ""]
 
 
-def test_lines_that_are_no_objects_cost_themselves(tmp_path: Path) -> None:
-    path, line = tmp_path / "rows.jsonl", json.dumps(GOOD)
-    path.write_text(f"{line}\nnot json\n[1]\n{line}\n", encoding="utf-8")
-    assert kinds(items(prepared(path, tmp_path))) == ["", "malformed-row", "malformed-row", ""]
-
-
 def test_classes_by_index_and_logits(tmp_path: Path) -> None:
     row = {**GOOD, "prediction": 1, "class": 0, "logits": [-1.5, 2.5], "label": "GOOD"}
     rows = [row, {**row, "prediction": "fine"}, {**row, "logits": [1.0]}]
@@ -154,22 +147,20 @@ def test_logits_in_another_order_than_the_classes_are_refused(tmp_path, given: M
     logits = [2.5, -1.5] if not given else [-1.5, 2.5]
     rows = [{**GOOD, "logits": logits, **given} for _ in range(8)]
     with pytest.raises(DataSourceError, match="8 of 8"):
-        prepared(lines(tmp_path, rows), tmp_path, classes=CLASSES)
+        prepared(lines(tmp_path / "rows.jsonl", rows), tmp_path, classes=CLASSES)
 
 
 def test_up_to_one_row_in_a_hundred_may_contradict_its_logits(tmp_path: Path) -> None:
+    """Equal logits, rounded ones, and those that name the prediction themselves do not."""
     wrong, right = ({**GOOD, "logits": one} for one in ([0.25, 0.125], [0.125, 0.25]))
-    found = read(tmp_path, [wrong, *[right] * 99], classes=CLASSES)
+    equal = {**GOOD, "logits": [0.5, 0.5]}
+    rounded = {**GOOD, "logits": [-1, 2.25], "logit": 2.2504}
+    silent = {**right, "prediction": None}
+    found = read(tmp_path, [wrong, equal, rounded, silent, *[right] * 96], classes=CLASSES)
     assert kinds(found) == ["contradiction", *[""] * 99]
     assert {outcome.predicted for _, outcome, _ in found[1:]} == {"good"}
     with pytest.raises(DataSourceError, match="2 of 100"):
         read(tmp_path, [wrong, wrong, *[right] * 98], classes=CLASSES)
-
-
-def test_equal_logits_and_rounded_ones_contradict_nothing(tmp_path: Path) -> None:
-    rows = [{**GOOD, "logits": [0.5, 0.5]}, {**GOOD, "logits": [-1, 2.25], "logit": 2.2504}]
-    found = read(tmp_path, rows, classes=CLASSES)
-    assert [outcome.predicted for _, outcome, _ in found] == ["good"] * 2
 
 
 def test_labels_are_mapped_whatever_their_numbers_look_like(tmp_path: Path) -> None:
@@ -198,12 +189,6 @@ def test_numbers_are_the_classes_that_the_schema_of_the_file_names(
     assert named == ("good", "good", "bad")
 
 
-def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
-    row = {name: value for name, value in GOOD.items() if name != "prediction"}
-    ((_, outcome, (attribution,)),) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)
-    assert (outcome.predicted, attribution.logit) == ("bad", 3.0)
-
-
 @pytest.mark.parametrize("target", ["contrast:a-", "contrast:-", "contrast:", "contrast:good"])
 @pytest.mark.parametrize("classes", [None, ClassNames(("bad", "good"))])
 def test_a_contrast_of_no_two_classes_costs_its_row(
@@ -228,7 +213,7 @@ def test_neighbouring_rows_of_an_id_are_one_item(tmp_path: Path) -> None:
         {**GOOD, "id": "z", "scores": 1},
         {**GOOD, "id": "z", "scores": 2},
     ]
-    found = prepared(lines(tmp_path, rows), tmp_path)
+    found = prepared(lines(tmp_path / "rows.jsonl", rows), tmp_path)
     assert found.classes == ("bad", "good")
     assert found.targets == ("class:bad", "class:good", "contrast:good-bad", "praise")
     assert found.failed == 5
@@ -285,17 +270,17 @@ def test_parquet_says_the_same_and_the_corpus_is_that_of_the_texts(tmp_path: Pat
     offsets = [[0, 0], [0, 1], [2, 6], [7, 11], [0, 0]]
     rows = [{**GOOD, "id": f"i{n}", "offsets": offsets, "label": "bad"} for n in range(7)]
     rows[3]["scores"] = [1.0]
-    first = prepared(lines(tmp_path, rows), tmp_path)
+    first = prepared(lines(tmp_path / "rows.jsonl", rows), tmp_path)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=2)
     table = prepared(tmp_path / "rows.parquet", tmp_path)
     assert table.dataset.fingerprint == first.dataset.fingerprint
     for row in rows:
         row["scores"] = [-2.0 * score for score in row["scores"]]
-    other = prepared(lines(tmp_path, rows, "other.jsonl"), tmp_path)
+    other = prepared(lines(tmp_path / "other.jsonl", rows), tmp_path)
     assert other.dataset.fingerprint != first.dataset.fingerprint
     assert other.dataset.content == first.dataset.content
     rows[0]["text"] = "A nice film"
-    third = prepared(lines(tmp_path, rows, "third.jsonl"), tmp_path)
+    third = prepared(lines(tmp_path / "third.jsonl", rows), tmp_path)
     assert third.dataset.content != first.dataset.content
 
 

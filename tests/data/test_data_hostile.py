@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from data_files import told
 from packed_pictures import png
-from PIL import Image
 
 from transexplain.data import source_files
 from transexplain.data.image_files import image_of
@@ -208,13 +207,3 @@ def test_a_file_that_is_cut_off_or_changed_is_refused_or_read(
         assert load(path)
     except DataSourceError as error:
         assert name in str(error)
-
-
-def test_a_picture_that_is_cut_off_costs_its_row(tmp_path: Path, load) -> None:
-    stream = io.BytesIO()
-    Image.effect_noise((64, 64), 50).save(stream, "JPEG")
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "cut.jpg").write_bytes(stream.getvalue()[:-900])
-    (tmp_path / "a" / "good.jpg").write_bytes(stream.getvalue())
-    cut, good = load(f"imagefolder:{tmp_path}")
-    assert (cut.kind, good.content.size) == ("bad-image", (64, 64))

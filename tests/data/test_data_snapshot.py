@@ -51,25 +51,21 @@ def test_row_groups_end_early_for_long_texts(tmp_path: Path, monkeypatch):
     assert sizes == [4, 4, 2]
 
 
-def test_the_same_source_gives_the_same_bytes(source: Path, tmp_path: Path):
-    first = prepare(DatasetSpec(source=str(source)), tmp_path / "a")
-    copy = shutil.copy(source, tmp_path / "y.tsv")
-    second = prepare(DatasetSpec(source=str(copy)), tmp_path / "b")
-    assert first.fingerprint == second.fingerprint
-
-
 @pytest.mark.exhaustive
 def test_a_snapshot_is_written_once(source: Path, tmp_path: Path, monkeypatch):
+    """By many at once, too; the same source gives the same bytes, wherever it lies."""
     spec = DatasetSpec(source=str(source))
-    first = prepare(spec, tmp_path / "a")
+    with ThreadPoolExecutor(6) as threads:
+        first, *others = threads.map(lambda _: prepare(spec, tmp_path / "a"), range(6))
+    assert all(other == first for other in others)
+    assert [Path(name).suffix for name in files(tmp_path / "a")] == [".parquet", ".source"]
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, "write_rows", lambda *_: pytest.fail("written a second time"))
         assert prepare(spec, tmp_path / "a") == first
-    changed = [
-        prepare(DatasetSpec(source=str(source), meta=("key",)), tmp_path / "a"),
-        prepare(DatasetSpec(source=str(source), limit=100), tmp_path / "a"),
-        prepare(DatasetSpec(source=str(source), text="key"), tmp_path / "a"),
-    ]
+    copy = DatasetSpec(source=str(shutil.copy(source, tmp_path / "y.tsv")))
+    assert prepare(copy, tmp_path / "b").fingerprint == first.fingerprint
+    options = ({"meta": ("key",)}, {"limit": 100}, {"text": "key"})
+    changed = [prepare(DatasetSpec(source=str(source), **each), tmp_path / "a") for each in options]
     source.write_text(source.read_text(encoding="utf-8") + "\nmore\t1\tk", encoding="utf-8")
     changed.append(prepare(spec, tmp_path / "a"))
     assert len({ref.fingerprint for ref in [first, *changed]}) == 5
@@ -87,16 +83,6 @@ def test_a_damaged_snapshot_is_written_again(damage, source: Path, tmp_path: Pat
         Path(first.snapshot).write_bytes(damage)
     assert prepare(spec, tmp_path / "a") == first
     assert source_files.file_digest(Path(first.snapshot)) == first.fingerprint
-
-
-@pytest.mark.exhaustive
-def test_many_at_once_leave_one_snapshot(source: Path, tmp_path: Path):
-    spec = DatasetSpec(source=str(source))
-    with ThreadPoolExecutor(6) as threads:
-        found = list(threads.map(lambda _: prepare(spec, tmp_path / "a"), range(6)))
-    assert len({ref.snapshot for ref in found}) == 1
-    assert {Path(name).suffix for name in files(tmp_path / "a")} == {".parquet", ".source"}
-    assert len(files(tmp_path / "a")) == 2
 
 
 def test_a_failure_leaves_nothing(tmp_path: Path, source: Path):
