@@ -17,24 +17,9 @@ from transexplain.errors import EngineError
 Function = Callable[[Tensor], Tensor]
 
 
-def rows(x: Tensor) -> Tensor:
-    """Only what stays within an item: its positions in another order."""
-    return x[:, torch.tensor([3, 0, 2])]
-
-
 def heads_behind(x: Tensor) -> Tensor:
     """(B, T, D) -> (B H, T, D / H), as XLM's and Fairseq's attention."""
     return x.view(len(x), 4, 3, 4).transpose(1, 2).reshape(-1, 4, 4)
-
-
-def heads_before(x: Tensor) -> Tensor:
-    """(B, T, D) -> (H B, T, D / H): item i stands H times, B apart."""
-    return x.view(len(x), 4, 3, 4).permute(2, 0, 1, 3).reshape(-1, 4, 4)
-
-
-def sequence_first_heads(x: Tensor) -> Tensor:
-    """(T, B, D) -> (B H, T, D / H), as `nn.MultiheadAttention`."""
-    return x.transpose(0, 1).reshape(4, len(x) * 3, 4).transpose(0, 1)
 
 
 def windows(x: Tensor) -> Tensor:
@@ -54,11 +39,6 @@ def rotated_whole(x: Tensor) -> Tensor:
     return torch.cat([heads[..., :4] * 2.0, heads[..., 4:]], dim=-1).transpose(1, 2)
 
 
-def grid(x: Tensor) -> Tensor:
-    """(B, H W, C) -> (h w, B n, C): attention across a grid, as MaxViT and BigBird."""
-    return x.view(len(x), 2, 2, 12).permute(2, 0, 1, 3).reshape(2, -1, 12)
-
-
 MOVES: dict[str, Function] = {
     "as it is": lambda x: x * 2.0,
     "(T, B, D)": lambda x: x.transpose(0, 1).contiguous() + 1.0,
@@ -68,13 +48,16 @@ MOVES: dict[str, Function] = {
     "back from rows": lambda x: x.reshape(-1, 12).tanh().view(x.shape),
     "heads": lambda x: x.unflatten(-1, (3, 4)).permute(0, 2, 1, 3),
     "heads behind the item": heads_behind,
-    "heads before the item": heads_before,
-    "heads of a sequence first": sequence_first_heads,
+    # (H B, T, D / H): item i stands H times, B apart
+    "heads before": lambda x: x.view(-1, 4, 3, 4).permute(2, 0, 1, 3).reshape(-1, 4, 4),
+    # (B H, T, D / H) of a sequence first, as `nn.MultiheadAttention`
+    "sequence first": lambda x: x.transpose(0, 1).reshape(4, -1, 4).transpose(0, 1),
     "scores of heads": lambda x: torch.bmm(heads_behind(x), heads_behind(x).transpose(1, 2)),
     "windows": windows,
     "back from windows": back,
     "shifted windows": lambda x: windows(x.roll(1, 1)),
-    "grid": grid,
+    # (h w, B n, C): attention across a grid, as MaxViT and BigBird
+    "grid": lambda x: x.view(-1, 2, 2, 12).permute(2, 0, 1, 3).reshape(2, -1, 12),
     "an empty part": rotated_whole,
     "einsum to the front": lambda x: torch.einsum("btd,de->tbe", x, inputs(12, 5)),
     "einsum to the end": lambda x: torch.einsum("btd,sd->tsb", x, inputs(7, 12)),
@@ -93,7 +76,7 @@ MOVES: dict[str, Function] = {
     "largest of rows": lambda x: x.permute(2, 0, 1).amax(0),
     "norm": lambda x: x.transpose(0, 1).norm(dim=-1),
     "rows chosen": lambda x: x[:, [2, 0]],
-    "rows chosen by a tensor": rows,
+    "rows chosen by a tensor": lambda x: x[:, torch.tensor([3, 0, 2])],
     "rows of a mask": lambda x: x[torch.arange(len(x) * 4).view(-1, 4) % 3 == 0],
     "one position": lambda x: x.transpose(0, 1)[1],
     "new axes": lambda x: x[None, :, None],
