@@ -1,7 +1,9 @@
 """Pictures: grids found by probing, transforms, and every bad item."""
 
+import io
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from transexplain.errors import ModelLoadError
 from transexplain.models.input_layer import infer_grid, probing_pictures
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.types.items import ItemFailure, PatchGrid
+from transexplain.types.items import Item, ItemFailure, PatchGrid
 
 TINY = {"embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
 
@@ -237,3 +239,23 @@ def test_the_image_processor_of_the_directory_is_used(vit_dir: Path) -> None:
     assert isinstance(one, Encoded)
     assert model.collate([one]).inputs["pixel_values"].dtype == torch.float64
     assert one.features == PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)
+
+
+@pytest.mark.shared
+def test_picture_model_is_as_good_as_it_should_be(shared_dir: Path) -> None:
+    model = load_model(shared_dir / "real/models/vit-cifar10")
+    items = []
+    with ZipFile(shared_dir / "real/images/cifar10_jpg.zip") as archive:
+        names = [name for name in archive.namelist() if name.startswith("test/") and "." in name]
+        names = names[:: len(names) // 60][:60]
+        for index, name in enumerate(names):
+            image = Image.open(io.BytesIO(archive.read(name)))
+            items.append(Item(id=name, index=index, content=image))
+    rows = [one for one in model.encode(items) if isinstance(one, Encoded)]
+    assert rows[0].features == PatchGrid(rows=8, cols=8, height=32, width=32, prefix=1)
+    with torch.no_grad():
+        logits = model.run(model.collate(rows), at="encoder", taps=Recorder())
+    right = [name.split("/")[1] for name in names]
+    assert len(set(right)) == 10
+    predicted = [model.classes[index] for index in logits.argmax(1).tolist()]
+    assert sum(a == b for a, b in zip(predicted, right, strict=True)) >= 36
