@@ -1,6 +1,7 @@
 """Files of attributions made elsewhere: their columns, their bad rows, their snapshot."""
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from data_files import write
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from plain_records import new_plan
 
 from transexplain.data.attribution_files import (
@@ -17,8 +20,8 @@ from transexplain.data.attribution_files import (
     prepare_attributions,
     read_attributions,
 )
-from transexplain.data.attribution_rows import COLUMNS, FileColumns
-from transexplain.errors import DataSourceError
+from transexplain.data.attribution_rows import COLUMNS, FileColumns, as_tokens, find_spans, fold
+from transexplain.errors import DataSourceError, ItemError
 from transexplain.types.items import ItemFailure
 from transexplain.types.plans import DatasetSpec, ModelRef, Shard
 from transexplain.types.scores import MethodSpec
@@ -48,14 +51,13 @@ def items(found: PreparedImport) -> list[GivenItem | ItemFailure]:
     return list(read_attributions(plan, Shard(index=0, start=0, stop=found.dataset.rows)))
 
 
-def read(folder: Path, rows: Sequence[Mapping[str, Any]], **requested: Any) -> Any:
-    return items(prepared(lines(folder, rows), folder / "snapshots", **requested))
-
-
-def lines(folder: Path, rows: Sequence[Mapping[str, Any]], name: str = "rows.jsonl") -> Path:
-    path = folder / name
+def lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def read(folder: Path, rows: Sequence[Mapping[str, Any]], **requested: Any) -> Any:
+    return items(prepared(lines(folder / "rows.jsonl", rows), folder / "snapshots", **requested))
 
 
 def kinds(found: Sequence[GivenItem | ItemFailure]) -> list[str]:
@@ -130,12 +132,6 @@ def test_a_bad_row_says_why_and_costs_no_other(
     assert kinds([before, after]) == ["", ""]
 
 
-def test_lines_that_are_no_objects_cost_themselves(tmp_path: Path) -> None:
-    path, line = tmp_path / "rows.jsonl", json.dumps(GOOD)
-    path.write_text(f"{line}\nnot json\n[1]\n{line}\n", encoding="utf-8")
-    assert kinds(items(prepared(path, tmp_path))) == ["", "malformed-row", "malformed-row", ""]
-
-
 def test_classes_by_index_and_logits(tmp_path: Path) -> None:
     row = {**GOOD, "prediction": 1, "class": 0, "logits": [-1.5, 2.5], "label": "GOOD"}
     rows = [row, {**row, "prediction": "fine"}, {**row, "logits": [1.0]}]
@@ -154,22 +150,20 @@ def test_logits_in_another_order_than_the_classes_are_refused(tmp_path, given: M
     logits = [2.5, -1.5] if not given else [-1.5, 2.5]
     rows = [{**GOOD, "logits": logits, **given} for _ in range(8)]
     with pytest.raises(DataSourceError, match="8 of 8"):
-        prepared(lines(tmp_path, rows), tmp_path, classes=CLASSES)
+        prepared(lines(tmp_path / "rows.jsonl", rows), tmp_path, classes=CLASSES)
 
 
 def test_up_to_one_row_in_a_hundred_may_contradict_its_logits(tmp_path: Path) -> None:
+    """Equal logits, rounded ones, and those that name the prediction themselves do not."""
     wrong, right = ({**GOOD, "logits": one} for one in ([0.25, 0.125], [0.125, 0.25]))
-    found = read(tmp_path, [wrong, *[right] * 99], classes=CLASSES)
+    equal = {**GOOD, "logits": [0.5, 0.5]}
+    rounded = {**GOOD, "logits": [-1, 2.25], "logit": 2.2504}
+    silent = {**right, "prediction": None}
+    found = read(tmp_path, [wrong, equal, rounded, silent, *[right] * 96], classes=CLASSES)
     assert kinds(found) == ["contradiction", *[""] * 99]
     assert {outcome.predicted for _, outcome, _ in found[1:]} == {"good"}
     with pytest.raises(DataSourceError, match="2 of 100"):
         read(tmp_path, [wrong, wrong, *[right] * 98], classes=CLASSES)
-
-
-def test_equal_logits_and_rounded_ones_contradict_nothing(tmp_path: Path) -> None:
-    rows = [{**GOOD, "logits": [0.5, 0.5]}, {**GOOD, "logits": [-1, 2.25], "logit": 2.2504}]
-    found = read(tmp_path, rows, classes=CLASSES)
-    assert [outcome.predicted for _, outcome, _ in found] == ["good"] * 2
 
 
 def test_labels_are_mapped_whatever_their_numbers_look_like(tmp_path: Path) -> None:
@@ -198,12 +192,6 @@ def test_numbers_are_the_classes_that_the_schema_of_the_file_names(
     assert named == ("good", "good", "bad")
 
 
-def test_the_prediction_may_be_left_to_the_logits(tmp_path: Path) -> None:
-    row = {name: value for name, value in GOOD.items() if name != "prediction"}
-    ((_, outcome, (attribution,)),) = read(tmp_path, [{**row, "logits": [3, 2]}], classes=CLASSES)
-    assert (outcome.predicted, attribution.logit) == ("bad", 3.0)
-
-
 @pytest.mark.parametrize("target", ["contrast:a-", "contrast:-", "contrast:", "contrast:good"])
 @pytest.mark.parametrize("classes", [None, ClassNames(("bad", "good"))])
 def test_a_contrast_of_no_two_classes_costs_its_row(
@@ -228,7 +216,7 @@ def test_neighbouring_rows_of_an_id_are_one_item(tmp_path: Path) -> None:
         {**GOOD, "id": "z", "scores": 1},
         {**GOOD, "id": "z", "scores": 2},
     ]
-    found = prepared(lines(tmp_path, rows), tmp_path)
+    found = prepared(lines(tmp_path / "rows.jsonl", rows), tmp_path)
     assert found.classes == ("bad", "good")
     assert found.targets == ("class:bad", "class:good", "contrast:good-bad", "praise")
     assert found.failed == 5
@@ -285,17 +273,17 @@ def test_parquet_says_the_same_and_the_corpus_is_that_of_the_texts(tmp_path: Pat
     offsets = [[0, 0], [0, 1], [2, 6], [7, 11], [0, 0]]
     rows = [{**GOOD, "id": f"i{n}", "offsets": offsets, "label": "bad"} for n in range(7)]
     rows[3]["scores"] = [1.0]
-    first = prepared(lines(tmp_path, rows), tmp_path)
+    first = prepared(lines(tmp_path / "rows.jsonl", rows), tmp_path)
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet", row_group_size=2)
     table = prepared(tmp_path / "rows.parquet", tmp_path)
     assert table.dataset.fingerprint == first.dataset.fingerprint
     for row in rows:
         row["scores"] = [-2.0 * score for score in row["scores"]]
-    other = prepared(lines(tmp_path, rows, "other.jsonl"), tmp_path)
+    other = prepared(lines(tmp_path / "other.jsonl", rows), tmp_path)
     assert other.dataset.fingerprint != first.dataset.fingerprint
     assert other.dataset.content == first.dataset.content
     rows[0]["text"] = "A nice film"
-    third = prepared(lines(tmp_path, rows, "third.jsonl"), tmp_path)
+    third = prepared(lines(tmp_path / "third.jsonl", rows), tmp_path)
     assert third.dataset.content != first.dataset.content
 
 
@@ -304,3 +292,102 @@ def test_the_page_lists_every_column() -> None:
     for meaning, names in COLUMNS.items():
         (line,) = [row for row in page.splitlines() if row.startswith(f"| {meaning} |")]
         assert all(f"`{name}`" in line for name in names)
+
+
+# --- tokens of other programs: where they stand in the text, and which words they make
+
+
+def texts_at(text: str, *tokens: str) -> list[str]:
+    spans = find_spans(text, tokens, [None] * len(tokens))
+    return [text[start:end] for start, end in spans]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "parts"),
+    [
+        (
+            "unbelievably good",
+            ["un", "##believ", "##ably", "good"],
+            ["un", "believ", "ably", "good"],
+        ),
+        ("a nice film", ["<s>", "a", "Ġnice", "Ġfilm", "</s>"], ["", "a", "nice", "film", ""]),
+        ("a nice film", ["▁a", "▁ni", "ce", "▁", "film"], ["a", "ni", "ce", "", "film"]),
+        ("Hello world!", ["", "Hello ", "world", "!", ""], ["", "Hello", "world", "!", ""]),
+        # signs that look like marks
+        ("C## and [SEP] ▁x", ["C", "##", "and", "[SEP]", "▁x"], ["C", "##", "and", "[SEP]", "▁x"]),
+        ("ann an", ["ann", "an"], ["ann", "an"]),
+        # case, accents, which belong to their letters, and compatibility forms
+        ("Café ÉTÉ", ["cafe", "ete"], ["Café", "ÉTÉ"]),
+        ("cafe\u0301 x", ["café", "x"], ["cafe\u0301", "x"]),
+        ("ﬁne…", ["fi", "ne", "..."], ["ﬁ", "ne", "…"]),
+        ("I❤️you 👩‍👩‍👧!", ["i", "❤️", "you", "👩‍👩‍👧", "!"], ["I", "❤️", "you", "👩‍👩‍👧", "!"]),
+        # an unknown token takes what lies between
+        ("see 東京 now", ["see", "[UNK]", "now"], ["see", "東京", "now"]),
+        ("see 東京", ["[CLS]", "see", "[UNK]", "[SEP]"], ["", "see", "東京", ""]),
+    ],
+)
+def test_tokens_are_found_in_the_text(text: str, tokens: list[str], parts: list[str]) -> None:
+    assert texts_at(text, *tokens) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("a good film", ("a", "film")),  # a word is missing
+        ("a good film", ("a", "a")),  # it is there once
+        ("caf\u00e9", ("caf", "\u00c3\u00a9")),  # bytes of a letter, as byte-level BPE writes them
+        ("film", ("film", "film")),
+        ("a b c", ("a", "[UNK]", "[UNK]")),
+    ],
+)
+def test_tokens_that_do_not_follow_in_the_text_are_refused(text: str, tokens: tuple[str, ...]):
+    with pytest.raises(ItemError) as error:
+        texts_at(text, *tokens)
+    assert error.value.kind == "token-not-found"
+    assert repr(tokens[1]) in str(error.value)
+
+
+LETTERS = st.text(
+    st.one_of(
+        st.characters(categories=["Lu", "Ll", "Lo", "Nd", "Mn", "Po", "So"]),
+        st.sampled_from("abcdefgéüñ😀👍🏽❤️\u0301\u0308"),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def _plain(word: str) -> bool:
+    return bool(fold(word)) and not unicodedata.combining(word[0])
+
+
+@given(st.lists(LETTERS.filter(_plain), min_size=1, max_size=8), st.data())
+def test_pieces_are_found_where_they_were_cut(words: list[str], data: st.DataObject) -> None:
+    """Any text of words, cut anywhere but before an accent: spans are where the cuts were."""
+    text, tokens, wanted = "", [], []
+    for word in words:
+        text += " " if text else ""
+        cuts = {0, *data.draw(st.sets(st.integers(0, len(word) - 1)))}
+        bounds = [cut for cut in sorted(cuts) if not unicodedata.combining(word[cut])]
+        for start, end in zip(bounds, [*bounds[1:], len(word)], strict=True):
+            piece = word[start:end]
+            assume(fold(piece))  # a sign that folds to nothing has no place of its own
+            tokens.append(("##" if start else "") + piece)
+            wanted.append((len(text) + start, len(text) + end))
+        text += word
+    spans = find_spans(text, tokens, [None] * len(tokens))
+    assert spans == wanted
+
+
+def test_words_of_pieces() -> None:
+    text = "don't un-do it😀"
+    spans = [(0, 3), (3, 4), (4, 5), (6, 8), (8, 9), (9, 11), (12, 14), (14, 15), (14, 15)]
+    tokens = as_tokens(text, ["x"] * 9, spans, [False] * 9)
+    assert [token.word for token in tokens] == [0, 1, 2, 3, 4, 5, 6, 7, 7]
+    assert [token.text for token in tokens][-2:] == ["😀", "😀"], "two bytes of one sign"
+    marked = as_tokens(
+        "東京 unable", ["東", "京", "un", "##able"], [(0, 1), (1, 2), (3, 5), (5, 9)], [False] * 4
+    )
+    assert [token.word for token in marked] == [0, 1, 2, 2]
+    framed = as_tokens("a b", ["[CLS]", "a ", "b"], [(0, 0), (0, 2), (2, 3)], [True, False, False])
+    assert [(t.start, t.end, t.word) for t in framed] == [(0, 0, None), (0, 1, 0), (2, 3, 1)]

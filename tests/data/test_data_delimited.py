@@ -128,6 +128,9 @@ FILES = [
     ),
     ("x.tsv", f"text\tlabel\n{LONG}\t1\na\0b\t3\n\0\t4\n".encode(), [LONG, "a\0b", "\0"]),
     ("x.jsonl", b"\n".join([*LINES, b"", b"  "]), list(LINES.values())),
+    # a mark at the start, line ends of Windows, blank lines at the end
+    ("x.csv.gz", MARK + b"text,label\r\none,p\r\ntwo,\r\n\r\n\r\n", ["one", "two"]),
+    ("x.tsv", MARK + b"text\tlabel\r\none\tp\r\ntwo\t\r\n\r\n\r\n", ["one", "two"]),
     # a few bad rows do not make another encoding, nor signs another delimiter
     ("x.csv", b"text\n" + "né\n".encode() * 5 + b"caf\xe9\n", ["né"] * 5 + ["[invalid-utf8]"]),
     ("x.csv", b"text,a;b;c;d\nbad; very,1\n", ["bad; very"]),
@@ -140,16 +143,6 @@ def test_a_bad_row_costs_itself_alone(name, data, outcome, write, load) -> None:
     items = load(write(name, data))
     assert told(items) == outcome
     assert [item.index for item in items] == list(range(len(outcome)))
-
-
-@pytest.mark.parametrize("name", ["x.csv", "x.tsv", "x.csv.gz"])
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_mark_line_ends_and_blank_lines_at_the_end(name, end, write, load):
-    sep = b"," if "csv" in name else b"\t"
-    data = MARK + end.join([b"text" + sep + b"label", b"one" + sep + b"p", b"two" + sep])
-    items = load(write(name, data + end * 4))
-    assert told(items) == ["one", "two"]
-    assert [item.label for item in items] == ["p", None]
 
 
 def test_rows_beyond_the_limit_are_malformed(write, load, monkeypatch):

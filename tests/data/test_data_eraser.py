@@ -40,46 +40,48 @@ def lay(folder: Path, *rows: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("groups", "marked"),
+    ("row", "marked"),
     [
         (
-            [[passage(3, 6, "not one good"), passage(1, 2, "film")], [passage(8, 10, "it .")]],
+            annotation(
+                [passage(3, 6, "not one good"), passage(1, 2, "film")], [passage(8, 10, "it .")]
+            ),
             ["film", "not  one good", "it ."],
         ),
-        ([[passage(1, 2, "film")], [passage(1, 2, "film")]], ["film"]),  # twice
-        ([[passage(3, 3, "")], [passage(1, 2, "film")]], ["film"]),  # without tokens
-        ([], []),
+        (annotation([passage(1, 2, "film")], [passage(1, 2, "film")]), ["film"]),  # twice
+        (annotation([passage(3, 3, "")], [passage(1, 2, "film")]), ["film"]),  # without tokens
+        (annotation(), []),
+        (annotation(docids=["d1"]), []),
+        (annotation(evidences=None, docids=["d1"]), []),
     ],
 )
-def test_spans_are_the_tokens_of_the_document(groups, marked, folder: Path, load) -> None:
-    (item,) = load(lay(folder, annotation(*groups)))
+def test_spans_are_the_tokens_of_the_document(row, marked, folder: Path, load) -> None:
+    (item,) = load(lay(folder, row))
     assert (item.id, item.label, item.content) == ("d1", "NEG", DOCUMENT)
     assert [DOCUMENT[start:end] for start, end in item.evidence.spans] == marked
 
 
-def test_a_folder_of_documents_and_packed_files(folder: Path, load) -> None:
-    row = annotation([passage(1, 2, "film")])
-    source = lay(folder, row)
+def in_a_folder(folder: Path) -> None:
     (folder / "docs.jsonl").unlink()
     (folder / "docs").mkdir()
     (folder / "docs" / "d1").write_text(DOCUMENT + "\n", encoding="utf-8")
-    (again,) = load(source)
+
+
+def test_a_folder_of_documents_and_packed_files(folder: Path, load) -> None:
+    """Documents outside the folder are not read."""
+    in_a_folder(folder)
+    (folder / "secret.txt").write_text("a film")
+    row = annotation([passage(1, 2, "film")])
+    outside = annotation([passage(0, 1, "a", docid="../secret.txt")], annotation_id="x")
+    again, bad = load(lay(folder, row, outside))
     assert (again.content, again.evidence.spans) == (DOCUMENT, ((2, 6),))
+    assert isinstance(bad, ItemFailure)
+    assert "../secret.txt" in bad.message
     with gzip.open(folder / "val.jsonl.gz", "wt") as stream:
         stream.write(json.dumps({**row, "annotation_id": "other"}) + "\n")
     (folder / "val.jsonl").unlink()
-    (packed,) = load(source)
+    (packed,) = load(f"eraser:{folder}#val")
     assert (packed.id, packed.content) == ("other", DOCUMENT)
-
-
-def test_an_annotation_without_passages(folder: Path, load) -> None:
-    rows = [
-        annotation(annotation_id="q", docids=["d1"]),
-        annotation(annotation_id="r", evidences=None, docids=["d1"]),
-    ]
-    items = load(lay(folder, *rows))
-    assert [item.content for item in items] == [DOCUMENT] * 2
-    assert [item.evidence.spans for item in items] == [()] * 2
 
 
 @pytest.mark.parametrize(
@@ -111,14 +113,6 @@ def test_faults_of_one_annotation_cost_that_item(row, kind, says, folder: Path, 
     assert good.content == DOCUMENT
 
 
-def test_documents_stay_in_their_folder(folder: Path, load) -> None:
-    (folder / "docs.jsonl").rename(folder / "secret.txt")
-    (folder / "docs").mkdir()
-    (bad,) = load(lay(folder, annotation([passage(0, 1, "a", docid="../secret.txt")])))
-    assert isinstance(bad, ItemFailure)
-    assert "../secret.txt" in bad.message
-
-
 @pytest.mark.parametrize(
     ("source", "options", "says"),
     [
@@ -128,24 +122,19 @@ def test_documents_stay_in_their_folder(folder: Path, load) -> None:
         ("eraser:{}/none#val", {}, "folder"),
         ("eraser:{}#docs", {}, "'annotation_id'"),
         ("eraser:{}#val", {"label": "classification"}, "label"),
+        ("eraser:{}/without#val", {}, r"docs\.jsonl"),
     ],
 )
 def test_what_cannot_be_read_is_reported(source, options, says, folder: Path, load) -> None:
     lay(folder, annotation())
+    (folder / "without").mkdir()
+    (folder / "without" / "val.jsonl").write_bytes((folder / "val.jsonl").read_bytes())
     with pytest.raises(DataSourceError, match=says):
         load(source.format(folder), **options)
 
 
-def test_without_documents(folder: Path, load) -> None:
-    (folder / "docs.jsonl").unlink()
-    with pytest.raises(DataSourceError, match=r"docs\.jsonl"):
-        load(lay(folder, annotation()))
-
-
 def test_the_snapshot_follows_documents_and_their_names(folder: Path, tmp_path: Path) -> None:
-    (folder / "docs.jsonl").unlink()
-    (folder / "docs").mkdir()
-    (folder / "docs" / "d1").write_text("one", encoding="utf-8")
+    in_a_folder(folder)
     (folder / "docs" / "d2").write_text("two", encoding="utf-8")
     spec = DatasetSpec(source=lay(folder, annotation()))
     first = prepare(spec, tmp_path / "s")

@@ -121,14 +121,6 @@ def test_what_is_no_picture_is_the_error_of_its_item(
     assert str(tmp_path) not in str(caught.value)
 
 
-def test_a_file_of_too_many_bytes_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_files, "MAX_BYTES", 100)
-    (tmp_path / "x.png").write_bytes(encoded("PNG"))
-    with pytest.raises(ItemError) as caught:
-        load_image(tmp_path / "x.png")
-    assert caught.value.kind == "image-too-large"
-
-
 def test_a_warning_of_pillow_is_an_error_and_filters_are_put_back(tmp_path):
     (tmp_path / "x.png").write_bytes(WARNED)
     with warnings.catch_warnings():
@@ -139,15 +131,19 @@ def test_a_warning_of_pillow_is_an_error_and_filters_are_put_back(tmp_path):
         assert warnings.filters[0][0] == "ignore"
 
 
-def test_missing_and_changed_files(tmp_path):
+def test_missing_changed_and_large_files(tmp_path, monkeypatch):
     path = tmp_path / "x.png"
-    with pytest.raises(ItemError) as caught:
-        load_image(path)
-    assert caught.value.kind == "missing-image"
+
+    def refused(kind: str, **options: str) -> None:
+        with pytest.raises(ItemError) as caught:
+            load_image(path, **options)
+        assert caught.value.kind == kind
+
+    refused("missing-image")
     path.write_bytes(encoded("PNG"))
-    with pytest.raises(ItemError) as caught:
-        load_image(path, sha256="0" * 64)
-    assert caught.value.kind == "image-changed"
+    refused("image-changed", sha256="0" * 64)
+    monkeypatch.setattr(image_files, "MAX_BYTES", 100)
+    refused("image-too-large")
 
 
 @settings(max_examples=200, deadline=None)

@@ -27,7 +27,6 @@ from transexplain.data.shard_reader import (
     piece_at,
     published,
     put_pieces,
-    read_rows,
     read_shard,
     rows_of_piece,
     unread_rows,
@@ -35,10 +34,10 @@ from transexplain.data.shard_reader import (
 )
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ObjectStoreError, RemoteFileError
-from transexplain.files.remote_files import delete, info, read, under, write
+from transexplain.files.remote_files import delete, info, read, write
 from transexplain.settings import Settings
 from transexplain.types.items import Item, ItemFailure
-from transexplain.types.plans import DatasetRef, DatasetSpec, Shard
+from transexplain.types.plans import DatasetRef, DatasetSpec
 
 _FORMS = ("csv", "xlsx", "jsonl")
 FOLDER = f"s3://{BUCKET}/t"
@@ -94,28 +93,6 @@ def test_pieces_hold_what_the_snapshot_holds(s3: FaultyS3, table: Path, tmp_path
     assert list(unread_rows(remote)) == list(unread_rows(local)) != []
     assert value_counts(remote, "kind") == value_counts(local, "kind")
     assert ids_of(remote, range(90, 120)) == tuple(map(str, range(90, 120)))
-
-
-@pytest.mark.exhaustive
-def test_a_worker_reads_its_shards_and_nothing_else(s3, table, tmp_path) -> None:
-    remote = at_store(prepare(spec_of(table), tmp_path / "snapshots"))
-    sizes = {one.url.rpartition("/")[2]: one.size for one in under(remote.snapshot)}
-    for shard in make_shards(remote.rows, 256)[2:4]:
-        before = s3.given
-        for start in range(shard.start, shard.stop, 32):  # in parts, as pictures are read
-            list(read_rows(remote, Shard(index=0, start=start, stop=min(start + 32, shard.stop))))
-        assert s3.given - before == sizes[f"{shard.start:012}.parquet"]
-    # of these bytes the rows themselves take all but the footers
-    local = prepare(spec_of(table), tmp_path / "snapshots")
-    assert sum(sizes.values()) <= 1.05 * sum(map(rows_in, sizes, [remote] * len(sizes)))
-    assert sum(sizes.values()) <= 1.05 * Path(local.snapshot).stat().st_size
-
-
-def rows_in(name: str, ref: DatasetRef) -> int:
-    """Bytes of the row groups of a piece."""
-    found = pq.ParquetFile(io.BytesIO(read(f"{ref.snapshot}/{name}"))).metadata
-    columns = [found.row_group(0).column(number) for number in range(found.num_columns)]
-    return sum(one.total_compressed_size for one in columns)
 
 
 def test_what_is_there_is_not_written_again(s3: FaultyS3, table: Path, tmp_path: Path) -> None:
@@ -323,11 +300,6 @@ def test_a_manifest_lies_in_the_store_too(s3, table, tmp_path, monkeypatch) -> N
         (a.index, a.content) == (b.index, b.content) for a, b in pairs if isinstance(b, Item)
     )
     write(url, table.read_bytes() + b"x,1,k0,\n")
-    with pytest.raises(DataSourceError, match=r"reviews\.csv has changed"):
-        list(read_shard(planned_again(there), make_shards(there.rows, 256)[1]))
-
-
-def planned_again(ref: DatasetRef) -> DatasetRef:
-    """The same, of which no file is open."""
     listed_files._opened.cache_clear()
-    return ref
+    with pytest.raises(DataSourceError, match=r"reviews\.csv has changed"):
+        list(read_shard(there, make_shards(there.rows, 256)[1]))

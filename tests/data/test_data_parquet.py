@@ -57,14 +57,6 @@ def test_types_of_labels_and_bytes_that_are_not_utf8(name, tmp_path: Path, load)
     assert items[0].meta["tags"] == '["a"]'
 
 
-def test_rows_of_many_row_groups_keep_their_order(tmp_path: Path, load):
-    path = tmp_path / "x.parquet"
-    pq.write_table(
-        pa.table({"sentence": [f"n {n}" for n in range(3000)]}), path, row_group_size=700
-    )
-    assert told(load(path)) == [f"n {n}" for n in range(3000)]
-
-
 def test_unusable_files_are_reported(tmp_path: Path, load):
     path = tmp_path / "x.parquet"
     path.write_bytes(b"this is no parquet file at all")

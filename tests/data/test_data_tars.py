@@ -76,51 +76,37 @@ def test_labels_ids_and_metadata_are_members_or_fields(tmp_path: Path, load) -> 
 
 def test_one_bad_item_costs_no_other(tmp_path: Path, load, monkeypatch) -> None:
     monkeypatch.setattr("transexplain.data.tar_files.MAX_BYTES", 2000)
+    #: key -> its members, and what becomes of it
+    expected: dict[str, tuple[dict[str, bytes], str | None]] = {
+        "a": ({".png": png()}, None),
+        "text": ({".png": b"no picture at all"}, "[bad-image]"),
+        "../up": ({".png": png()}, "[path-outside-root]"),
+        "/abs": ({".png": png()}, "[path-outside-root]"),
+        "large": ({".png": bytes(2001)}, "[image-too-large]"),
+        "none": ({".cls": b"1"}, "[missing-image]"),
+        "two": ({".png": png(), ".jpg": png()}, "[malformed-row]"),
+        "list": ({".png": png(), ".json": written([1])}, "[malformed-row]"),
+        "torn": ({".png": png(), ".json": b'{"label": '}, "[malformed-row]"),
+        "odd": ({".png": png(), ".cls": b"caf\xe9"}, "[invalid-utf8]"),
+        "z": ({".png": png(), ".cls": b"last"}, "last"),
+    }
+    members = [
+        (key + end, data) for key, (parts, _) in expected.items() for end, data in parts.items()
+    ]
+    tar = pack(tmp_path / "x.tar", [*members, ("a.png", png(3))])
     link = tarfile.TarInfo("link.png")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
-    tar = tmp_path / "x.tar"
-    pack(
-        tar,
-        [
-            ("a.png", png()),
-            ("text.png", b"no picture at all"),
-            ("../up.png", png()),
-            ("/abs.png", png()),
-            ("large.png", bytes(2001)),
-            ("none.cls", b"1"),
-            ("two.png", png()),
-            ("two.jpg", png()),
-            ("list.png", png()),
-            ("list.json", written([1])),
-            ("torn.png", png()),
-            ("torn.json", b'{"label": '),
-            ("odd.png", png()),
-            ("odd.cls", b"caf\xe9"),
-            ("a.png", png(3)),
-            ("z.png", png()),
-            ("z.cls", b"last"),
-        ],
-    )
     with tarfile.open(tar, "a") as more:
         more.addfile(link)
     items = load(tar)
+    known = {f"x.tar/{key}": outcome for key, (_, outcome) in expected.items()}
     assert outcomes(items) == {
-        "x.tar/a": None,
-        "x.tar/text": "[bad-image]",
-        "x.tar/../up": "[path-outside-root]",
-        "x.tar//abs": "[path-outside-root]",
-        "x.tar/large": "[image-too-large]",
-        "x.tar/none": "[missing-image]",
-        "x.tar/two": "[malformed-row]",
-        "x.tar/list": "[malformed-row]",
-        "x.tar/torn": "[malformed-row]",
-        "x.tar/odd": "[invalid-utf8]",
-        "row:10": "[duplicate-key]",
-        "x.tar/z": "last",
+        **known,
+        "row:11": "[duplicate-key]",
         "x.tar/link": "[missing-image]",
     }
     assert "'none'" in message([items[5]], "missing-image")
-    assert "'a.png': its key" in message(items, "duplicate-key")
+    assert "'a.png'" in message(items, "duplicate-key")
     assert "data.image" in message([items[6]], "malformed-row")
 
 

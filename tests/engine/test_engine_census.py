@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from toy_networks import TinyEncoder, close, inputs, one_hot, seeded
 
-from transexplain.engine.census import Census, OperatorUse
+from transexplain.engine.census import Census
 from transexplain.engine.composites import COMPOSITES, composite
 from transexplain.engine.operators import rules_of_form
 from transexplain.engine.propagate import Propagation, propagate
@@ -29,12 +29,6 @@ def counted(network: Network, x: Tensor, name: str = "lrp") -> tuple[Census, Pro
     passes = propagate(forward, composite(name), x.shape[0], census=census)
     seed = one_hot(passes.logits, 0)
     return census, passes, passes.relevance(seed)
-
-
-def by_name(census: Census) -> dict[str, OperatorUse]:
-    uses = {use.name: use for use in census.operators}
-    assert len(uses) == len(census.operators), "one rule each"
-    return uses
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
@@ -58,7 +52,9 @@ def test_a_census_changes_nothing_and_sums_to_the_ledger(name: str) -> None:
 
 
 def test_operators_are_counted_and_timed() -> None:
-    uses = by_name(counted(seeded(TinyEncoder()), inputs(2, 4, 12))[0])
+    operators = counted(seeded(TinyEncoder()), inputs(2, 4, 12))[0].operators
+    uses = {use.name: use for use in operators}
+    assert len(uses) == len(operators), "one rule each"
     counts = {name: use.count for name, use in uses.items()}
     assert (counts["linear"], counts["layer_norm"], counts["gelu"], counts["tanh"]) == (8, 2, 1, 1)
     assert "clone" not in counts, "the mode's copy of the input layer is no operator of the model"
@@ -130,22 +126,20 @@ def test_everything_uncovered_is_listed_at_once_with_its_place() -> None:
     assert rules["cumprod"] == ("none: plain gradient", 2)
 
 
-def test_outside_a_census_it_is_an_error_that_names_the_place() -> None:
-    network, x = Odd(), inputs(2, 4)
-    message = (
-        r"'cumprod' on \(2, 4\), called at test_engine_census\.py:\d+ in forward \(parts\.0\), "
-        r".*'lrp': no rule knows it\. Use a method"
-    )
-    with pytest.raises(EngineError, match=message):
+@pytest.mark.parametrize(
+    ("network", "place"),
+    [
+        (Odd(), r"'cumprod' on \(2, 4\), called at {}:\d+ in forward \(parts\.0\), .*'lrp'"),
+        (nn.Sequential(nn.Linear(4, 4), nn.LocalResponseNorm(2)).double(), r"{}:\d+ in \S+ \(1\)"),
+        (lambda x: x.cumprod(-1), r"called at {}:\d+ in <lambda>, "),
+    ],
+    ids=["a part", "inside torch", "a function"],
+)
+def test_outside_a_census_it_is_an_error_that_names_the_place(network: Network, place: str) -> None:
+    """Inside torch it is the line that led there."""
+    x = inputs(2, 4)[:, None] if isinstance(network, nn.Sequential) else inputs(2, 4)
+    with pytest.raises(EngineError, match=place.format(r"test_engine_census\.py")):
         propagate(lambda taps: network(taps.input_layer(x)), composite("lrp"), 2)
-
-
-def test_the_place_of_an_operator_inside_torch_is_the_line_that_led_there() -> None:
-    odd = nn.Sequential(nn.Linear(4, 4), nn.LocalResponseNorm(2)).double()
-    with pytest.raises(EngineError, match=r"test_engine_census\.py:\d+ in \S+ \(1\)"):
-        propagate(lambda taps: odd(taps.input_layer(inputs(2, 3, 4))), composite("lrp"), 2)
-    with pytest.raises(EngineError, match=r"called at test_engine_census\.py:\d+ in <lambda>, "):
-        propagate(lambda taps: taps.input_layer(inputs(2, 4)).cumprod(-1), composite("lrp"), 2)
 
 
 def test_a_rule_that_fails_covers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

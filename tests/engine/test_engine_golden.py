@@ -3,8 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from ali_network import embedded, load_ali_network
-from golden_models import GOLDEN, arrays, bert, difference, load_language_model, vit
+from golden_models import (
+    GOLDEN,
+    arrays,
+    bert,
+    difference,
+    embedded,
+    load_ali_network,
+    load_language_model,
+    picture_of,
+    text_of,
+    vit,
+)
 from matrix_rules import propagated
 
 import transexplain as te
@@ -32,9 +42,7 @@ def check_ledger(attribution: Attribution) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1"])
 def test_bert(name: str, given: str) -> None:
     golden = arrays("bert_tiny", "rederived_detach")
-    mask = golden[f"{given}.attention_mask"]
-    item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
-    real = int(mask.sum())
+    item, real = text_of(golden, given)
     for at, suffix in (("encoder", "layers"), ("words", "word")):
         expected = golden[f"{given}.{PREFIX[name]}.{suffix}"]
         expected = expected[:, 0] if at == "encoder" else expected
@@ -53,8 +61,7 @@ def test_bert(name: str, given: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1"])
 def test_vit(name: str, given: str) -> None:
     golden = arrays("vit_tiny", "rederived_detach")
-    image = golden[f"{given}.image"].astype(np.float64)
-    item = {"pixel_values": torch.from_numpy(image)}
+    item = picture_of(golden, given)
     at_encoder = te.explain(vit(), item, method=name, target="all")
     at_pixels = te.explain(vit(), item, method=name, target="all", at="pixels")
     layers = golden[f"{given}.{PREFIX[name]}.layers"][:, 0]
@@ -76,9 +83,7 @@ def test_vit(name: str, given: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
 def test_attnlrp_as_lxt(given: str, source: str, tolerance: float) -> None:
     golden = arrays("bert_tiny", f"lxt_attnlrp_{source}")
-    mask = golden[f"{given}.attention_mask"]
-    item = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
-    real = int(mask.sum())
+    item, real = text_of(golden, given)
     for at, key in (("words", "word"), ("encoder", "emb_out")):
         found = te.explain(bert(), item, method="attnlrp", target="all", at=at)
         together = np.stack([attribution.relevance for attribution in found])
@@ -98,7 +103,7 @@ GAMMAS = {
 def test_gamma_as_zennit(given: str, name: str) -> None:
     golden = arrays("vit_tiny", "lxt_cplrp")
     of_conv, of_linear, tolerance = GAMMAS[name]
-    item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    item = picture_of(golden, given)
     overrides = [("patch_embed.proj", {"rule": "gamma", "gamma": of_conv})]
     if of_linear:
         gamma = {"rule": "gamma", "gamma": of_linear}
@@ -113,7 +118,7 @@ def test_gamma_as_zennit(given: str, name: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1"])
 def test_cp_lrp_as_lxt(given: str) -> None:
     golden = arrays("vit_tiny", "lxt_cplrp")
-    item = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    item = picture_of(golden, given)
     for method, name in (("lrp", "cp_lrp_eps"), ("gradient-x-input", "gi")):
         found = te.explain(vit(), item, method=method, target="all", at="pixels")
         expected = golden[f"{given}.{name}.pixels"].sum(axis=1)

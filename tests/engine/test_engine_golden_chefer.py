@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from golden_models import arrays, bert, difference, vit
+from golden_models import arrays, bert, difference, picture_of, text_of, vit
 
 import transexplain as te
 from transexplain.engine.composites import COMPOSITES, ChefersRules, InputRule
@@ -49,9 +49,7 @@ def from_last_layer(maps: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
 def test_bert(given: str, layers: str) -> None:
     golden = arrays("bert_tiny", "chefer")
-    mask = golden[f"{given}.attention_mask"]
-    real = int(mask.sum())
-    content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
+    content, real = text_of(golden, given)
     relevance, maps = attention_relevance(bert(), content, layers, at="encoder")
     expected = golden[f"{given}.attn_cam.{layers}"]
     assert difference(maps, expected[..., :real, :real]) < TOLERANCE
@@ -70,16 +68,15 @@ def test_bert(given: str, layers: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
 def test_full_lrp_of_bert(given: str, layers: str) -> None:
     golden = arrays("bert_tiny", "chefer")
-    mask = golden[f"{given}.attention_mask"]
-    content = {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}
+    content, real = text_of(golden, given)
     found = te.explain(
         bert(), content, "chefer-lrp", "all", variant="authors", baseline=layers == "orig_lrp"
     )
     together = np.stack([one.relevance for one in found])
     together[:, 0] = 0  # the authors leave [CLS] out
     suffix = ".ours_layers" if layers == "ours" else ""
-    expected = golden[f"{given}.full_lrp{suffix}"][:, : int(mask.sum())]
-    assert difference(together[:, : expected.shape[1]], expected) < TOLERANCE
+    expected = golden[f"{given}.full_lrp{suffix}"][:, :real]
+    assert difference(together, expected) < TOLERANCE
     assert {one.unit for one in found} == {"unit_relevance"}
 
 
@@ -87,7 +84,7 @@ def test_full_lrp_of_bert(given: str, layers: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1"])
 def test_vit(given: str, layers: str) -> None:
     golden = arrays("vit_tiny", "chefer")
-    content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    content = picture_of(golden, given)
     _, maps = attention_relevance(vit(), content, layers, at="encoder")
     assert difference(maps, golden[f"{given}.attn_cam.{layers}"]) < TOLERANCE
     suffix = ".ours_layers" if layers == "ours" else ""
@@ -100,7 +97,7 @@ def test_vit(given: str, layers: str) -> None:
 def test_full_lrp_of_vit(given: str, layers: str) -> None:
     """At the pixels, with z^B at the patch convolution."""
     golden = arrays("vit_tiny", "chefer")
-    content = {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+    content = picture_of(golden, given)
     baseline = layers == "orig_lrp"
     found = te.explain(
         vit(), content, "chefer-lrp", "all", at="pixels", variant="authors", baseline=baseline

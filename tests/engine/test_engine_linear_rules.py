@@ -27,10 +27,6 @@ def gpt(x: Tensor, alpha: float = 1.0, beta: float = 1.0) -> Tensor:
     return flat.view(*x.shape[:-1], 4)
 
 
-def transposed(x: Tensor) -> Tensor:
-    return F.conv_transpose2d(x, inputs(2, 3, 2, 2, seed=5), inputs(3, seed=6), stride=2)
-
-
 #: name -> shape of one item, operator
 OPERATORS: dict[str, tuple[tuple[int, ...], Operator]] = {
     "linear": ((3, 6), lambda x: F.linear(x, *weights(4, 6))),
@@ -45,7 +41,10 @@ OPERATORS: dict[str, tuple[tuple[int, ...], Operator]] = {
     "conv2d depthwise": ((4, 4, 3), lambda x: F.conv2d(x, *weights(4, 1, 2, 2), groups=4)),
     "conv2d grouped": ((4, 3, 3), lambda x: F.conv2d(x, *weights(6, 2, 2, 2), groups=2)),
     "conv3d": ((1, 3, 4, 3), lambda x: F.conv3d(x, *weights(2, 1, 2, 2, 2), dilation=(1, 2, 1))),
-    "conv_transpose2d": ((2, 3, 2), transposed),
+    "conv_transpose2d": (
+        (2, 3, 2),
+        lambda x: F.conv_transpose2d(x, inputs(2, 3, 2, 2, seed=5), inputs(3, seed=6), stride=2),
+    ),
 }
 
 #: name -> parameters, twin

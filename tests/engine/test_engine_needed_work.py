@@ -1,7 +1,7 @@
 """What a compiled backward pass leaves out changes no number but for rounding."""
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -9,17 +9,18 @@ import torch
 from architectures_measured import step_for
 from everyday import only
 from torch import Tensor
+from torch.fx import GraphModule
 
 from transexplain.engine import compiled as compiling_module
 from transexplain.engine import layer_rules, needed_work
 from transexplain.engine.needed_work import (
     exchanged,
     value_gradient,
+    with_read_rows,
     with_value_gradients,
     without_zero_columns,
 )
-from transexplain.engine.replay import Step
-from transexplain.engine.traced import Traced, traced
+from transexplain.engine.traced import Part, Traced, traced
 
 FLOATS = (torch.float32, torch.float64)
 
@@ -30,13 +31,17 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer_rules, "recomputable", lambda _call: False)
 
 
-def outputs(made: Traced, step: Step, seed: Tensor) -> Sequence[Tensor]:
-    return made.begin(*step.given).end(seed)
+def traced_of(name: str, method: str = "lrp") -> tuple[Traced, list[Tensor]]:
+    """The trace of two items, and its inputs."""
+    step = step_for(name, method)
+    generator = torch.Generator().manual_seed(5)
+    seed = torch.randn(step.shape, generator=generator, dtype=torch.float64)
+    return step.traced().traced, [*step.given, seed]
 
 
-def some_seed(step: Step) -> Tensor:
-    generator = torch.Generator().manual_seed(3)
-    return torch.randn(step.shape, generator=generator, dtype=torch.float64)
+def outputs(step: Traced, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    """What a step gives for its inputs and, the last of them, a seed."""
+    return step.begin(*inputs[:-1]).end(inputs[-1])
 
 
 def close(found: Sequence[Tensor], wanted: Sequence[Tensor], rtol: float = 1e-10) -> None:
@@ -59,8 +64,7 @@ def products(made: Traced) -> list[tuple[int, ...]]:
     "name", only("timm ViT", of=["timm ViT", "GPT-2", "ModernBERT", "timm BEiT"])
 )
 def test_a_layer_of_queries_keys_and_values_computes_the_values_columns(name: str) -> None:
-    step = step_for(name)
-    plain = step.traced().traced
+    plain, inputs = traced_of(name)
     lean = without_zero_columns(plain)
     narrowed = [
         node
@@ -74,24 +78,20 @@ def test_a_layer_of_queries_keys_and_values_computes_the_values_columns(name: st
     for node in narrowed:
         width = node.args[0].meta["tensor_meta"].shape[1]
         assert node.args[3] - node.args[2] == width // 3
-    seed = some_seed(step)
-    close(outputs(lean, step, seed), outputs(plain, step, seed))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ["BERT", "DistilBERT"])
-def test_separate_layers_stay_as_they_are(name: str) -> None:
-    plain = step_for(name).traced().traced
-    assert products(without_zero_columns(plain)) == products(plain)
+    close(outputs(lean, inputs), outputs(plain, inputs))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.usefixtures("fused")
-def test_attention_by_its_gradient_keeps_all_columns() -> None:
-    """AttnLRP gives relevance to queries and keys as well."""
-    plain = step_for("ViT", "attnlrp").traced().traced
+@pytest.mark.parametrize(
+    ("name", "method"), [("BERT", "lrp"), ("DistilBERT", "lrp"), ("ViT", "attnlrp")]
+)
+def test_what_all_columns_are_needed_for_stays_as_it_is(name: str, method: str) -> None:
+    """Separate layers; and AttnLRP, which gives relevance to queries and keys as well."""
+    plain, _ = traced_of(name, method)
     assert products(without_zero_columns(plain)) == products(plain)
-    assert with_value_gradients(plain, FLOATS) is None
+    floats = FLOATS if method == "attnlrp" else ()
+    assert with_value_gradients(plain, *([floats] if floats else [])) is None, "values of 64 bits"
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,13 @@ def test_zeros_that_the_inputs_made_are_no_reason() -> None:
     "name", only("BERT", "Llama", of=["BERT", "ViT", "GPT-2", "Llama", "Qwen3", "Mistral"])
 )
 def test_the_values_gradient_takes_the_kernels_place(name: str) -> None:
-    step = step_for(name)
-    plain = step.traced().traced
+    plain, inputs = traced_of(name)
     alone = with_value_gradients(plain, FLOATS)
     assert alone is not None
     targets = [node.target for node in alone.second.graph.nodes]  # type: ignore[attr-defined]
     assert not needed_work._KERNELS & set(targets)
     assert torch.ops.transexplain.value_gradient.default in targets
-    seed = some_seed(step)
-    close(outputs(alone, step, seed), outputs(plain, step, seed), rtol=1e-7)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.usefixtures("fused")
-def test_values_of_32_and_64_bits_keep_the_kernel() -> None:
-    assert with_value_gradients(step_for("BERT").traced().traced) is None
+    close(outputs(alone, inputs), outputs(plain, inputs), rtol=1e-7)
 
 
 B, H, T, S, D, E = 2, 4, 7, 9, 16, 8
@@ -199,27 +191,21 @@ def test_the_values_gradient_is_the_transposed_weights_times_the_gradient(
     torch.testing.assert_close(found, case["wanted"])
 
 
-def test_kernels_that_give_more_rows_or_an_axis_more() -> None:
+def test_what_kernels_give_beside_the_rows_is_passed_over() -> None:
+    """More rows, an axis more; a row that sees nothing gives nothing."""
     case = attention_case(causal=False, masked=False)
     query, key, gradient, lse, *rest = case["given"]
     strides = list(case["wanted"].stride())
     padded = torch.nn.functional.pad(lse, (0, 25), value=torch.inf)  # to a multiple of 32
-    for given in (padded, lse.unsqueeze(-1)):
-        found = value_gradient(query, key, gradient, given, *rest, strides)
+    for logsumexp in (padded, lse.unsqueeze(-1)):
+        found = value_gradient(query, key, gradient, logsumexp, *rest, strides)
         torch.testing.assert_close(found, case["wanted"])
-
-
-def test_a_row_that_sees_nothing_gives_nothing() -> None:
-    case = attention_case(causal=False, masked=False)
-    query, key, gradient, lse, *rest = case["given"]
-    strides = list(case["wanted"].stride())
-    lse = lse.clone()
-    lse[:, :, 2] = -torch.inf
-    gradient = gradient.clone()
-    found = value_gradient(query, key, gradient, lse, *rest, strides)
-    gradient[:, :, 2] = 0
-    wanted = value_gradient(query, key, gradient, case["given"][3], *rest, strides)
-    torch.testing.assert_close(found, wanted)
+    blind, without = lse.clone(), gradient.clone()
+    blind[:, :, 2], without[:, :, 2] = -torch.inf, 0
+    torch.testing.assert_close(
+        value_gradient(query, key, gradient, blind, *rest, strides),
+        value_gradient(query, key, without, lse, *rest, strides),
+    )
 
 
 @pytest.fixture
@@ -315,3 +301,140 @@ def test_a_kernel_that_differs_or_fails_is_left_out(monkeypatch: pytest.MonkeyPa
     targets = [node.target for node in replay.traced.second.graph.nodes]  # type: ignore[attr-defined]
     assert needed_work._KERNELS & set(targets)
     assert operator.getitem in targets
+
+
+# --- the one row that a classifier reads is computed alone
+
+ITEMS, PLACES, WIDTH = 3, 5, 4
+
+
+_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default}
+
+
+def rows_of_products(part: Part, inputs: Sequence[Tensor]) -> list[int]:
+    """How many rows every matrix product of a part has, in order."""
+    assert isinstance(part, GraphModule)
+    found = []
+
+    class Counter(torch.fx.Interpreter):
+        def call_function(self, target, args, kwargs):  # type: ignore[no-untyped-def]
+            if target in _PRODUCTS:
+                found.append(args[target is torch.ops.aten.addmm.default].shape[0])
+            return super().call_function(target, args, kwargs)
+
+    with torch.no_grad():
+        Counter(part).run(*inputs)
+    return found
+
+
+def compare(plain: Traced, lean: Traced, inputs: Sequence[Tensor], rtol: float = 1e-10) -> None:
+    found, wanted = (outputs(step, inputs) for step in (lean, plain))
+    largest = max(float(one.abs().max()) for one in wanted)  # some bookings are rounding alone
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=rtol, atol=rtol * largest)
+
+
+@pytest.mark.parametrize(
+    "name", only("BERT", "timm ViT", of=["BERT", "RoBERTa", "ELECTRA", "timm ViT", "timm DeiT"])
+)
+@pytest.mark.parametrize("method", only("lrp", of=["lrp", "attnlrp"]))
+def test_the_last_block_computes_one_row_of_each_item(name: str, method: str) -> None:
+    plain, inputs = traced_of(name, method)
+    check_last_block(plain, inputs)
+
+
+def test_other_versions_of_torch_name_a_view_otherwise() -> None:
+    plain, inputs = traced_of("BERT")
+    views = [torch.ops.aten.alias.default, torch.ops.aten.detach.default]
+    for part in (plain.first, plain.second):
+        assert isinstance(part, GraphModule)
+        found = [node for node in part.graph.nodes if node.target in views]
+        assert found
+        for node in found:
+            node.target = views[views[0] is node.target]
+        part.recompile()
+    check_last_block(plain, inputs)
+
+
+def check_last_block(plain: Traced, inputs: Sequence[Tensor]) -> None:
+    """The output projection and both feed-forward layers of the last block compute one row.
+
+    Of what is kept for the backward pass only that row is, too.
+    """
+    lean = with_read_rows(plain)
+    compare(plain, lean, inputs)
+    forward = rows_of_products(lean.first, inputs[:-1])
+    needed, whole = (step.begin(*inputs[:-1]).needed for step in (lean, plain))
+    assert sum(kept.numel() for kept in needed) < sum(kept.numel() for kept in whole)
+    backward = rows_of_products(lean.second, [*needed, inputs[-1]])
+    before = rows_of_products(plain.first, inputs[:-1])
+    assert len(forward) == len(before)
+    full = max(before)
+    narrowed = [place for place, rows in enumerate(before) if rows == full != forward[place]]
+    assert len(narrowed) == 3
+    assert [forward[place] for place in narrowed] == [2, 2, 2]
+    before = rows_of_products(plain.second, [*whole, inputs[-1]])
+    assert backward.count(full) == before.count(full) - 3
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "name", only("DeiT distilled", of=["Llama", "DeiT distilled", "MPNet", "T5", "Swin"])
+)
+def test_other_readings_stay_right(name: str) -> None:
+    """The last token, two tokens, and whatever else a classifier reads."""
+    plain, inputs = traced_of(name)
+    compare(plain, with_read_rows(plain), inputs, rtol=1e-6)  # some of them cast to float32
+
+
+Head = Callable[[Tensor, Tensor], Tensor]
+
+
+def classifier(head: Head) -> tuple[Traced, list[Tensor]]:
+    """A small network whose gradient begins where `head` reads a state (ITEMS, PLACES, WIDTH)."""
+    generator = torch.Generator().manual_seed(1)
+    weight, more = (
+        torch.randn(WIDTH, WIDTH, generator=generator, dtype=torch.float64) for _ in range(2)
+    )
+
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_(True)
+            state = torch.nn.functional.layer_norm(x @ weight, (WIDTH,))
+            state = state + torch.nn.functional.gelu(state @ more)
+            logits = head(state, more)
+            return [logits.detach(), torch.autograd.grad(logits, x, seed)[0]]
+
+    x = torch.randn(ITEMS, PLACES, WIDTH, generator=generator, dtype=torch.float64)
+    logits = function(x, torch.ones(head(x, more).shape, dtype=torch.float64))[0]
+    inputs = [x, torch.randn(logits.shape, generator=generator, dtype=torch.float64)]
+    return traced(function, inputs), inputs
+
+
+HEADS: dict[str, Head] = {
+    "first": lambda state, _: state[:, 0],
+    "last": lambda state, _: state[:, -1],
+    "mean": lambda state, _: state.mean(1),
+    "first and mean": lambda state, _: state[:, 0] + state.mean(1),
+    "two": lambda state, _: state[:, 0] + state[:, 1],
+    "a range": lambda state, _: state[:, 1:3].sum(1),
+    "norm of the first": lambda state, _: torch.nn.functional.layer_norm(state, (WIDTH,))[:, 0],
+    "over positions": lambda state, _: torch.softmax(state, 1)[:, 0],
+    "transposed": lambda state, more: (state.transpose(1, 2).contiguous().mT @ more)[:, 0],
+    "a position of the width": lambda state, _: state.transpose(1, 2)[:, 0],
+    "written into": lambda state, _: state.clone().mul_(2.0)[:, 2],
+    "rows of all items": lambda state, more: (state.reshape(ITEMS * PLACES, WIDTH) @ more).view(
+        ITEMS, PLACES, WIDTH
+    )[:, 3],
+    "positions as features": lambda state, _: state.reshape(ITEMS, PLACES * WIDTH)[:, :WIDTH],
+    "another item": lambda state, _: state.flip(0)[:, 0] * state[:, 0],
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_whatever_the_classifier_reads(head: str) -> None:
+    plain, inputs = classifier(HEADS[head])
+    lean = with_read_rows(plain)
+    compare(plain, lean, inputs)
+    other = [torch.flip(inputs[0], (0,)) * 1.5, -inputs[1]]
+    compare(plain, lean, other)

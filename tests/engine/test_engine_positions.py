@@ -1,5 +1,6 @@
 """Targets at output positions: one logit of a token, sums over several, on every architecture."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,25 +51,21 @@ def encoded(model: LoadedModel) -> list[Encoded]:
     return [one for one in made if isinstance(one, Encoded)]
 
 
-def entity(logits: NDArray[Any]) -> list[list[ResolvedTarget]]:
-    """B-PER at position 1 and I-PER at position 2 of every item, and one logit at position 0."""
-    two = ResolvedTarget(
+def at_positions(*places: tuple[int, int]) -> ResolvedTarget:
+    """The sum of logits of these positions and classes."""
+    return ResolvedTarget(
         spec="predicted",
         rank=0,
         class_index=None,
-        class_name="PER",
-        coefficients=((1, 1.0), (2, 1.0)),
-        positions=(1, 2),
+        class_name="x",
+        coefficients=tuple((label, 1.0) for _, label in places),
+        positions=tuple(position for position, _ in places),
     )
-    one = ResolvedTarget(
-        spec="predicted",
-        rank=1,
-        class_index=0,
-        class_name="O",
-        coefficients=((0, 1.0),),
-        positions=(0,),
-    )
-    return [[two, one] for _ in logits]
+
+
+def entity(logits: NDArray[Any]) -> list[list[ResolvedTarget]]:
+    """B-PER at position 1 and I-PER at position 2 of every item, and one logit at position 0."""
+    return [[at_positions((1, 1), (2, 2)), at_positions((0, 0))] for _ in logits]
 
 
 def explained(
@@ -132,14 +129,8 @@ def test_methods_explain_logits_at_positions(method: str) -> None:
 
 
 def test_coefficients_of_one_logit_add_up() -> None:
-    target = ResolvedTarget(
-        spec="x",
-        rank=0,
-        class_index=None,
-        class_name="x",
-        coefficients=((1, 1.0), (1, 0.5), (0, -1.0)),
-        positions=(2, 2, 0),
-    )
+    target = at_positions((2, 1), (2, 1), (0, 0))
+    target = replace(target, coefficients=((1, 1.0), (1, 0.5), (0, -1.0)))
     seed = seed_of([target, None], (2, 3, 2))
     assert seed[0].tolist() == [[-1.0, 0.0], [0.0, 0.0], [0.0, 1.5]]
     assert not seed[1].any()

@@ -1,6 +1,7 @@
 """Functions written out in small operators get the rule of the one function that they are."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,54 +10,29 @@ from torch.nn import functional as F
 from toy_networks import close, inputs, one_hot, run, seeded
 
 from transexplain.engine.composites import COMPOSITES
-from transexplain.errors import EngineError
 
-
-def gelu_tanh(x: Tensor) -> Tensor:
-    inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
-    return 0.5 * x * (1.0 + torch.tanh(inner))
-
-
-def gelu_erf(x: Tensor) -> Tensor:
-    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0)))
-
-
-def quick_gelu(x: Tensor) -> Tensor:
-    return x * torch.sigmoid(1.702 * x)
-
-
-def silu_by_exp(x: Tensor) -> Tensor:
-    return x / (1.0 + torch.exp(-x))
-
-
-def mish(x: Tensor) -> Tensor:
-    return x * torch.tanh(F.softplus(x))
-
-
-def hard_swish(x: Tensor) -> Tensor:
-    return x * F.relu6(x + 3.0) / 6.0
-
-
-def squared_relu(x: Tensor) -> Tensor:
-    return torch.square(F.relu(x))
-
-
-WRITTEN_OUT = {
-    gelu_tanh: lambda x: F.gelu(x, approximate="tanh"),
-    gelu_erf: F.gelu,
-    quick_gelu: quick_gelu,
-    silu_by_exp: F.silu,
-    mish: F.mish,
-    hard_swish: F.hardswish,
-    squared_relu: squared_relu,
+Function = Callable[[Tensor], Tensor]
+ROOT = math.sqrt(2.0 / math.pi)
+#: name -> an activation written out, and the one function that it is
+WRITTEN_OUT: dict[str, tuple[Function, Function]] = {
+    "gelu by tanh": (
+        lambda x: 0.5 * x * (1.0 + torch.tanh(ROOT * (x + 0.044715 * torch.pow(x, 3.0)))),
+        lambda x: F.gelu(x, approximate="tanh"),
+    ),
+    "gelu by erf": (lambda x: x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2.0))), F.gelu),
+    "quick gelu": 2 * (lambda x: x * torch.sigmoid(1.702 * x),),
+    "silu by exp": (lambda x: x / (1.0 + torch.exp(-x)), F.silu),
+    "mish": (lambda x: x * torch.tanh(F.softplus(x)), F.mish),
+    "hard swish": (lambda x: x * F.relu6(x + 3.0) / 6.0, F.hardswish),
+    "squared relu": 2 * (lambda x: torch.square(F.relu(x)),),
 }
 
 
-@pytest.mark.parametrize("written", WRITTEN_OUT)
-def test_an_activation_written_out_is_one_function(written) -> None:
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_an_activation_written_out_is_one_function(name: str) -> None:
     """All relevance that arrives at f(x) leaves at x, as for the fused operator."""
-    fused, head = WRITTEN_OUT[written], seeded(nn.Linear(6, 3))
-    x = inputs(2, 6)
+    written, fused = WRITTEN_OUT[name]
+    x, head = inputs(2, 6), seeded(nn.Linear(6, 3))
     passes = run(lambda h: head(written(h)), x, "lrp")
     seed = one_hot(passes.logits, 0)
     relevance = passes.relevance(seed)
@@ -69,49 +45,40 @@ def test_an_activation_written_out_is_one_function(written) -> None:
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_the_ledger_closes(name: str) -> None:
     first, second = seeded(nn.Linear(6, 6), 1), seeded(nn.Linear(6, 3), 2)
-    for written in WRITTEN_OUT:
+    for written, _ in WRITTEN_OUT.values():
         network = lambda h, f=written: second(f(first(h)) + h).mean(1)  # noqa: E731
         passes = run(network, inputs(2, 4, 6), name)
         seed = torch.ones_like(passes.logits)
         for ledger in close(passes, passes.relevance(seed), seed):
-            assert ledger.relative_gap < 1e-12, written
+            assert ledger.relative_gap < 1e-12
 
 
-def rms(x: Tensor) -> Tensor:
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+def variance(x: Tensor) -> Tensor:
+    return (x - x.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
 
 
-def standardised(x: Tensor) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    variance = centred.pow(2).mean(-1, keepdim=True)
-    return centred / torch.sqrt(variance + 1e-5)
-
-
-def by_var(x: Tensor) -> Tensor:
-    variance = x.var(-1, keepdim=True, unbiased=False)
-    return (x - x.mean(-1, keepdim=True)) * (variance + 1e-5).rsqrt()
-
-
-def unit_length(x: Tensor) -> Tensor:
-    return x / x.norm(dim=-1, keepdim=True)
-
-
-def inverse_square(x: Tensor) -> Tensor:
-    return x * (x.square().mean(-1, keepdim=True) + 0.1).pow(-1)
-
-
-NORMS = {
-    rms: lambda x: F.rms_norm(x, (6,), None, 1e-6),
-    standardised: lambda x: F.layer_norm(x, (6,)),
-    by_var: lambda x: F.layer_norm(x, (6,)),
-}
+#: norms written out, and fused
+NORMS: list[tuple[Function, Function]] = [
+    (
+        lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
+        lambda x: F.rms_norm(x, (6,), None, 1e-6),
+    ),
+    (
+        lambda x: (x - x.mean(-1, keepdim=True)) / torch.sqrt(variance(x) + 1e-5),
+        lambda x: F.layer_norm(x, (6,)),
+    ),
+    (
+        lambda x: (x - x.mean(-1, keepdim=True)) * (x.var(-1, False, keepdim=True) + 1e-5).rsqrt(),
+        lambda x: F.layer_norm(x, (6,)),
+    ),
+]
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_a_norm_written_out_is_the_norm(name: str) -> None:
     head = seeded(nn.Linear(6, 3))
     x = inputs(2, 6)
-    for pair in NORMS.items():
+    for pair in NORMS:
         relevances = []
         for norm in pair:
             passes = run(lambda h, f=norm: head(f(h)), x, name)
@@ -122,7 +89,13 @@ def test_a_norm_written_out_is_the_norm(name: str) -> None:
         torch.testing.assert_close(*relevances)
 
 
-@pytest.mark.parametrize("function", [unit_length, inverse_square])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x / x.norm(dim=-1, keepdim=True),
+        lambda x: x * (x.square().mean(-1, keepdim=True) + 0.1).pow(-1),
+    ],
+)
 def test_division_by_a_length_is_a_scale(function) -> None:
     head = seeded(nn.Linear(6, 3))
     x = inputs(2, 6)
@@ -168,12 +141,6 @@ def test_constants_that_differ_by_channel() -> None:
         assert ledger.relative_gap < 1e-12
 
 
-def test_functions_that_are_not_finite_at_zero_are_refused() -> None:
-    for function in (torch.reciprocal, lambda x: 1.0 / x, lambda x: x.pow(-2.0)):
-        with pytest.raises(EngineError, match=r"reciprocal|denominator|not finite"):
-            run(function, inputs(2, 6), "lrp")
-
-
 def test_the_plain_gradient_needs_no_value_at_zero() -> None:
     head = seeded(nn.Linear(6, 2))
     x = inputs(2, 6).abs() + 0.5
@@ -201,29 +168,3 @@ def test_an_in_place_write_forgets_what_a_tensor_was() -> None:
     left, right = (run(f, x, "lrp") for f in (in_place, out_of_place))
     seed = one_hot(left.logits, 2)
     torch.testing.assert_close(left.relevance(seed), right.relevance(seed))
-
-
-def test_powers_and_products_in_every_spelling() -> None:
-    layer, other = seeded(nn.Linear(6, 6), 1), seeded(nn.Linear(6, 6), 2)
-    x = inputs(2, 6)
-
-    def spelled(h: Tensor) -> Tensor:
-        hidden = layer(h)
-        y = (hidden**2 + 2.0 * hidden) * 0.5
-        y *= other(h)
-        y.mul_(torch.sigmoid(hidden))
-        return 1.0 - y
-
-    def plain(h: Tensor) -> Tensor:
-        hidden = layer(h)
-        y = torch.mul(torch.pow(hidden, 2) + torch.mul(hidden, 2.0), 0.5)
-        y = torch.mul(y, other(h))
-        return torch.sub(1.0, torch.mul(y, torch.sigmoid(hidden)))
-
-    for name in COMPOSITES:
-        left, right = run(spelled, x, name), run(plain, x, name)
-        torch.testing.assert_close(left.logits, plain(x))
-        seed = one_hot(left.logits, 2)
-        torch.testing.assert_close(left.relevance(seed), right.relevance(seed))
-        for ledger in close(left, left.relevance(seed), seed):
-            assert ledger.relative_gap < 1e-12

@@ -1,7 +1,10 @@
 """A traced step gives what eager code gives, for other seeds and inputs too, or does not apply."""
 
-from collections.abc import Mapping
+import itertools
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import architectures_measured
@@ -15,11 +18,11 @@ from torch import Tensor, nn
 import transexplain as te
 from transexplain.engine import compiled
 from transexplain.engine.compiled import lean
-from transexplain.engine.composites import COMPOSITES, Composite, composite
+from transexplain.engine.composites import COMPOSITES, Composite, composite, parsed_overrides, tuned
 from transexplain.engine.mode import RelevanceMode
-from transexplain.engine.propagate import Propagation, explained_sums, propagate
+from transexplain.engine.propagate import Propagation, every_expert, explained_sums, propagate
 from transexplain.engine.replay import Step, TracedStep
-from transexplain.engine.traced import UntraceableError, fixed_shapes, traced
+from transexplain.engine.traced import Traced, UntraceableError, fixed_shapes, traced
 from transexplain.errors import EngineError
 from transexplain.methods.relevance import lrp_rules
 from transexplain.models.loaded_model import Batch, LoadedModel
@@ -53,10 +56,10 @@ def step_of(
     ).traced()
 
 
-def eager(model: LoadedModel, batch: Batch, method: str) -> Propagation:
+def eager(model: LoadedModel, batch: Batch, method: str | Composite) -> Propagation:
     return propagate(
         lambda taps: model.run(batch, at=model.default_at, taps=taps),
-        composite(method),
+        composite(method) if isinstance(method, str) else method,
         len(batch.encoded),
         module=model.module,
     )
@@ -167,73 +170,11 @@ def test_ledgers_close_and_amplification_is_kept() -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_mask_that_hides_something_is_another_trace() -> None:
-    model, even = batch_of("BERT", 0, 1)
-    _, ragged = batch_of("BERT", 0, 2)
-    assert even.inputs["attention_mask"].all() and not ragged.inputs["attention_mask"].all()
-    step = step_of(model, even, "lrp")
-    assert step.propagation(ragged.inputs) is None
-    check_equal(step_of(model, ragged, "lrp"), model, ragged, "lrp")
-
-
-@pytest.mark.exhaustive
 def test_inputs_of_another_shape_are_refused() -> None:
     model, two = batch_of("BERT", 0, 1)
     _, one = batch_of("BERT", 0)
     with pytest.raises(EngineError, match=r"traced for inputs of .*\(2, 8\).*not .*\(1, 8\)"):
         step_of(model, two, "lrp").propagation(one.inputs)
-
-
-class Chooser(nn.Module):
-    """A classifier whose course hangs on its input, in one of several ways."""
-
-    def __init__(self, way: str) -> None:
-        super().__init__()
-        self.way = way
-        self.read = nn.Linear(4, 3, dtype=torch.float64)
-
-    def forward(self, x: Tensor) -> Tensor:
-        scores: Tensor = self.read(x)
-        if self.way == "branch" and bool(x[0, 0] > 0):
-            return scores * 2.0
-        if self.way == "list" and x.round()[:, 0].tolist() == [1.0, 1.0]:
-            return scores * 3.0
-        return scores
-
-
-def propagated(module: nn.Module, inputs: Mapping[str, Tensor], taps: RelevanceMode) -> Tensor:
-    out: Tensor = module(taps.input_layer(inputs["x"]))
-    return out
-
-
-@pytest.mark.parametrize("way", ["branch", "list"])
-def test_a_course_that_values_decide_is_guarded(way: str) -> None:
-    module = Chooser(way).eval()
-    one, other = torch.full((2, 4), 1.0).double(), torch.full((2, 4), -1.0).double()
-
-    def forward(inputs: Mapping[str, Tensor], taps: Any) -> Tensor:
-        # what is read is read of the input, above the input layer
-        return propagated(_Fixed(module, inputs["x"]), inputs, taps)
-
-    step = Step(
-        forward=forward, composite=composite("lrp"), inputs={"x": one}, shape=(2, 3), module=module
-    ).traced()
-    assert step.propagation({"x": one}) is not None
-    assert step.propagation({"x": 1.1 * one}) is not None
-    assert step.propagation({"x": other}) is None
-
-
-class _Fixed(nn.Module):
-    """`module`, which decides by `x` as it is given and not by what stands for it."""
-
-    def __init__(self, module: nn.Module, x: Tensor) -> None:
-        super().__init__()
-        self.module, self.x = module, x
-
-    def forward(self, carrier: Tensor) -> Tensor:
-        scores: Tensor = self.module.read(carrier)  # type: ignore[operator, union-attr]
-        plain: Tensor = self.module(self.x)
-        return scores * (plain.detach() / self.module.read(self.x).detach())  # type: ignore[operator, union-attr]
 
 
 def test_what_is_written_in_place_in_the_second_part_is_copied() -> None:
@@ -263,3 +204,210 @@ def test_fixed_shapes_end_with_their_block() -> None:
         assert shapes_are_fixed()
         raise ValueError("out")
     assert not shapes_are_fixed()
+
+
+# --- what a trace may hold and what it knows beforehand
+
+Function = Callable[..., Sequence[Tensor]]
+
+
+def operators(found: Traced) -> list[str]:
+    parts = (found.first, found.second)
+    graphs = [part.graph for part in parts if isinstance(part, torch.fx.GraphModule)]
+    return [str(node.target) for graph in graphs for node in graph.nodes]
+
+
+def replayed(found: Traced, *inputs: Tensor) -> Tensor | None:
+    if not found.applies(*inputs):
+        return None
+    (out,) = found.begin(*inputs).end(torch.ones(4))
+    return out
+
+
+def test_places_of_constants_are_settled() -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        ones = torch.zeros(4).scatter_(0, torch.arange(1, 4, 2), 1.0)  # written in place
+        (rows,) = torch.where(ones > 0)
+        return [torch.zeros(4).index_add_(0, rows, x[rows]) * seed]
+
+    found = traced(function, [torch.arange(4.0), torch.ones(4)])
+    assert not any("nonzero" in one for one in operators(found))
+    out = replayed(found, torch.tensor([5.0, 6.0, 7.0, 8.0]))
+    assert out is not None
+    assert out.tolist() == [0.0, 6.0, 0.0, 8.0]
+
+
+def test_what_inputs_write_into_is_not_settled() -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        places = torch.zeros(4, dtype=torch.long)
+        view = places[:]
+        places.add_(x)
+        return [view.nonzero().sum() * seed]
+
+    found = traced(function, [torch.tensor([0, 1, 0, 1]), torch.ones(4)])
+    assert any("nonzero" in one for one in operators(found))
+    out = replayed(found, torch.tensor([1, 1, 0, 0]))
+    assert out is None or out.tolist() == [1.0] * 4
+
+
+def test_a_mask_in_floats_is_no_computed_number() -> None:
+    def function(mask: Tensor, seed: Tensor) -> list[Tensor]:
+        added = torch.where(mask > 0, 0.0, -1.0)
+        return [(added < 0).nonzero().sum() * seed]
+
+    found = traced(function, [torch.tensor([0, 1, 0, 1]), torch.ones(4)])
+    out = replayed(found, torch.tensor([0, 7, 0, 7]))
+    assert out is not None
+    assert out.tolist() == [2.0] * 4
+    assert replayed(found, torch.tensor([0, 1, 1, 1])) is None
+
+
+@pytest.mark.parametrize("numbers", ["weights", "pixels"])
+def test_shapes_of_computed_numbers_are_refused(numbers: str) -> None:
+    weight = torch.nn.Parameter(torch.tensor([1.0, -1.0, 1.0, -1.0]))
+
+    def function(given: Tensor, seed: Tensor) -> list[Tensor]:
+        scores = given * weight.detach() if numbers == "weights" else given.float() * 2.0
+        return [(scores > 0).nonzero().sum() * seed]
+
+    given = torch.ones(4, dtype=torch.long if numbers == "weights" else torch.float32)
+    with pytest.raises(UntraceableError, match="how large a tensor is depends on numbers"):
+        traced(function, [given, torch.ones(4)])
+
+
+@pytest.mark.parametrize(
+    "decides",
+    [lambda x: bool(x[0] > 0), lambda x: x.round()[:2].tolist() == [1.0, 1.0]],
+    ids=["branch", "list"],
+)
+def test_a_course_that_values_decide_is_guarded(decides: Callable[[Tensor], bool]) -> None:
+    def function(x: Tensor, seed: Tensor) -> list[Tensor]:
+        return [x * seed * (2.0 if decides(x) else 1.0)]
+
+    step = traced(function, [torch.ones(4), torch.ones(4)])
+    out = replayed(step, 1.25 * torch.ones(4))
+    assert out is not None
+    assert out.tolist() == [2.5] * 4
+    assert replayed(step, -torch.ones(4)) is None
+
+
+# --- experts that take every token, as routed ones do, only where shapes are fixed
+
+ROUTED = (
+    *("A.X K1", "DeepSeek-V2", "DeepSeek-V3", "GPT-OSS", "Hunyuan-MoE", "Jamba"),
+    *("MiniMax", "Mistral 4", "Mixtral", "Qwen2-MoE", "Qwen3-MoE"),
+)
+
+
+def check_alike(model: LoadedModel, batch: Batch, rules: Any) -> None:
+    """Logits, relevance and ledger with shapes fixed are those of the model as it is."""
+    wanted = eager(model, batch, rules)
+    seed = seeds(wanted.logits.shape)[1]
+    relevance = wanted.relevance(seed)
+    with fixed_shapes():
+        found = eager(model, batch, rules)
+        near(found.logits.detach(), wanted.logits.detach())
+        near(found.relevance(seed), relevance)
+    # the rules of Chefer et al. divide by what they keep from 0 by 1e-9
+    tolerance = 1e-7 if rules.relevance_form else 1e-10
+    for key, value in kinds(wanted).items():
+        torch.testing.assert_close(kinds(found)[key], value, rtol=tolerance, atol=tolerance)
+
+
+def near(found: Tensor, wanted: Tensor) -> None:
+    assert float((found - wanted).abs().max()) <= 1e-12 * float(wanted.abs().max())
+
+
+def kinds(found: Propagation) -> dict[tuple[str, str], Tensor]:
+    """(B,) of all operators of a kind: other calls of it share the same."""
+    sums: dict[tuple[str, str], Tensor] = {}
+    for (entry, kind, _), value in found.book.sites.items():
+        key = (str(entry), "sum" if kind in ("sum", "index_add_") else kind)
+        sums[key] = sums.get(key, torch.zeros_like(value)) + value
+    return sums
+
+
+EXPERTS = [("Mixtral", "lrp-gamma"), ("GPT-OSS", "chefer-lrp")]
+
+
+TURNS = [(name, method) for name, method in zip(ROUTED, itertools.cycle(COMPOSITES))]
+
+
+@pytest.mark.parametrize(("name", "method"), only(*EXPERTS, of=[*EXPERTS, *TURNS]))
+def test_fixed_shapes_change_no_explanation(name: str, method: str) -> None:
+    model, batch = batch_of(name, 0, 1)
+    check_alike(model, batch, composite(method))
+
+
+def test_overrides_find_the_experts() -> None:
+    model, batch = batch_of("Mixtral", 0, 1)
+    pairs = [("*.experts*", {"rule": "gamma", "gamma": 0.5})]
+    rules = tuned(composite("lrp"), linear={}, overrides=parsed_overrides(pairs))
+    check_alike(model, batch, rules)
+    seed = seeds(torch.Size((2, len(model.classes))))[0]
+    plain = eager(model, batch, "lrp").relevance(seed)
+    assert not torch.allclose(eager(model, batch, rules).relevance(seed), plain)
+
+
+def test_the_module_is_left_as_it_was() -> None:
+    module = ready("Mixtral").model.module
+    with pytest.raises(ValueError, match="out"), fixed_shapes(), every_expert(module):
+        assert any(part._forward_pre_hooks for part in module.modules())
+        raise ValueError("out")
+    for part in module.modules():
+        assert not part._forward_pre_hooks
+        assert not part._forward_hooks
+
+
+class Doubling(nn.Module):
+    """Two experts, marked as transformers marks them; counts the tokens that it is given."""
+
+    num_experts, has_gate, is_transposed = 2, False, False
+
+    def __init__(self, implementation: str | None = "eager") -> None:
+        super().__init__()
+        self.config = SimpleNamespace(_experts_implementation=implementation)
+        self.given: list[int] = []
+
+    def forward(self, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        self.given.append(len(tokens))
+        each = tokens.unsqueeze(1) * (2.0 + chosen.unsqueeze(-1))
+        return (each * weights.unsqueeze(-1)).sum(1)
+
+
+def routing(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+    chosen = torch.tensor([[0, 1], [1, 0], [0, 2]])  # 2: of no expert
+    weights = torch.tensor([[0.5, 0.25], [1.0, 0.0], [0.75, 0.0]], dtype=dtype)
+    return torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=dtype), chosen, weights
+
+
+def test_every_expert_takes_every_token() -> None:
+    experts = Doubling()
+    before = experts(*routing())
+    with fixed_shapes(), every_expert(experts):
+        assert torch.equal(experts(*routing()), before)
+    assert experts.given == [3, 6]
+
+
+def test_where_experts_are_routed_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    experts = Doubling()
+    tokens, chosen, weights = routing()
+    with every_expert(experts):
+        experts(*routing())
+    with fixed_shapes(), every_expert(None):
+        experts(*routing())
+    with fixed_shapes(), every_expert(experts):
+        other = threading.Thread(target=experts, args=routing())
+        other.start()
+        other.join()
+        experts(*routing(torch.float16))  # which may overflow where nobody routes to
+        experts(tokens, chosen.double(), weights)
+        experts(tokens=tokens, chosen=chosen, weights=weights)
+        monkeypatch.setattr("transexplain.engine.propagate._MOST", 2 * tokens.numel() - 1)
+        experts(*routing())
+    assert experts.given == [3] * 7
+    for implementation in ("batched_mm", None):  # which do not loop
+        others = Doubling(implementation)
+        with fixed_shapes(), every_expert(others):
+            others(*routing())
+        assert others.given == [3]

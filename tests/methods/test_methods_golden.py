@@ -4,23 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from golden_models import arrays, bert, difference, vit
+from golden_models import arrays, bert, difference, picture_of, text_of, vit
 
 import transexplain as te
 
 ATTENTION, RELEVANCE = 1e-9, 1e-5
-STARTS = (0, 1, 2)
-
-
-def text(golden: Any, given: str) -> tuple[dict[str, Any], int, int]:
-    """An encoded item, its own length and the length that the authors' code was given."""
-    mask = golden[f"{given}.attention_mask"]
-    return {"input_ids": golden[f"{given}.input_ids"], "attention_mask": mask}, sum(mask), len(mask)
-
-
-def picture(golden: Any, given: str) -> dict[str, Any]:
-    return {"pixel_values": torch.from_numpy(golden[f"{given}.image"].astype(np.float64))}
+STARTS, OF_CHEFER = (0, 1, 2), "transformer-attribution"
 
 
 def relevance(model: Any, content: Any, method: str, **params: Any) -> np.ndarray:
@@ -29,18 +18,13 @@ def relevance(model: Any, content: Any, method: str, **params: Any) -> np.ndarra
     return np.stack([one.relevance.reshape(-1) for one in found])
 
 
-#: array of the BERT file -> method, parameters, tolerance
 OF_BERT: dict[str, tuple[str, dict[str, Any], float]] = {
     "attn_last": ("attention-last", {}, ATTENTION),
     "attn_gradcam": ("attention-gradcam", {}, ATTENTION),
     "partial_lrp": ("partial-lrp", {}, RELEVANCE),
     **{f"rollout.start{s}": ("rollout", {"start_layer": s}, ATTENTION) for s in STARTS[:2]},
     **{
-        f"transformer_attribution.start{s}": (
-            "transformer-attribution",
-            {"start_layer": s},
-            RELEVANCE,
-        )
+        f"{OF_CHEFER.replace('-', '_')}.start{s}": (OF_CHEFER, {"start_layer": s}, RELEVANCE)
         for s in STARTS
     },
 }
@@ -50,7 +34,8 @@ OF_BERT: dict[str, tuple[str, dict[str, Any], float]] = {
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
 def test_bert(given: str, array: str) -> None:
     golden = arrays("bert_tiny", "chefer")
-    content, own, length = text(golden, given)
+    content, own = text_of(golden, given)
+    length = len(content["input_ids"])
     method, params, tolerance = OF_BERT[array]
     found = relevance(bert(), content, method, variant="authors", padded_length=length, **params)
     expected = np.nan_to_num(golden[f"{given}.{array}"])
@@ -61,7 +46,8 @@ def test_bert(given: str, array: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1", "d1u"])
 def test_gae_of_bert(given: str) -> None:
     golden = arrays("bert_tiny", "chefer")
-    content, own, length = text(golden, given)
+    content, own = text_of(golden, given)
+    length = len(content["input_ids"])
     found = relevance(bert(), content, "gae", variant="authors", padded_length=length)
     assert difference(found, golden[f"{given}.gae.R"][:, 0, :own]) < ATTENTION
 
@@ -69,7 +55,7 @@ def test_gae_of_bert(given: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1u"])
 def test_alis_baselines(given: str) -> None:
     golden = arrays("bert_tiny", "ali_attention_baselines")
-    content, _, _ = text(arrays("bert_tiny", "chefer"), given)
+    content, _ = text_of(arrays("bert_tiny", "chefer"), given)
     last = relevance(bert(), content, "attention-last", readout="all")[0]
     assert difference(last, golden[f"{given}.attn_last.headmean_colsum"]) < ATTENTION
     for layer in range(3):
@@ -84,11 +70,7 @@ OF_VIT: dict[str, tuple[str, dict[str, Any], float]] = {
     "partial_lrp.ablation_grad": ("partial-lrp", {"gradient": True}, RELEVANCE),
     "gae": ("gae", {}, ATTENTION),
     **{
-        f"lrp_rollout.start{s}": (
-            "transformer-attribution",
-            {"start_layer": s, "gradient": False},
-            RELEVANCE,
-        )
+        f"lrp_rollout.start{s}": (OF_CHEFER, {"start_layer": s, "gradient": False}, RELEVANCE)
         for s in STARTS[:2]
     },
 }
@@ -99,7 +81,7 @@ OF_VIT: dict[str, tuple[str, dict[str, Any], float]] = {
 def test_vit(given: str, array: str) -> None:
     golden = arrays("vit_tiny", "chefer")
     method, params, tolerance = OF_VIT[array]
-    found = relevance(vit(), picture(golden, given), method, variant="authors", **params)
+    found = relevance(vit(), picture_of(golden, given), method, variant="authors", **params)
     expected = np.broadcast_to(np.nan_to_num(golden[f"{given}.{array}"]), (5, 16))
     assert difference(found, expected) < tolerance
 
@@ -107,10 +89,10 @@ def test_vit(given: str, array: str) -> None:
 @pytest.mark.parametrize("given", ["d0", "d1"])
 def test_full_lrp(given: str) -> None:
     golden = arrays("bert_tiny", "chefer")
-    content, own, _ = text(golden, given)
+    content, own = text_of(golden, given)
     found = relevance(bert(), content, "full-lrp", variant="authors")
     found[:, 0] = 0  # the authors leave [CLS] out
     assert difference(found, golden[f"{given}.full_lrp"][:, :own]) < RELEVANCE
     golden = arrays("vit_tiny", "chefer")
-    found = relevance(vit(), picture(golden, given), "full-lrp", variant="authors", at="pixels")
+    found = relevance(vit(), picture_of(golden, given), "full-lrp", variant="authors", at="pixels")
     assert difference(found, golden[f"{given}.full_lrp"].reshape(5, -1)) < 10 * RELEVANCE

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from architectures_measured import ready
 from safetensors.torch import load_file, save_file
 from tiny_models import bert, hooks_of, text_items, vit, wordpiece
 from torch import Tensor, nn
@@ -97,6 +98,8 @@ def test_layer_gradcam_is_what_autograd_gives_by_hand(
         np.testing.assert_allclose(positive.relevance, expected.clip(min=0), atol=1e-12)
         np.testing.assert_allclose(own.relevance, (hidden * gradient).sum(-1), atol=1e-12)
         assert (one.unit, one.at, one.ledger) == ("score", f"layer {layer}", None)
+        silent = any("speaks for the target" in note for note in positive.notes)
+        assert silent == (not (one.relevance > 0).any())
 
 
 def test_relevance_of_lrp_at_a_layer(model: LoadedModel, module: Any) -> None:
@@ -124,17 +127,6 @@ def test_relevance_of_lrp_at_a_layer(model: LoadedModel, module: Any) -> None:
         not np.allclose(one.relevance, other.relevance)
         for one, other in zip(middle, local, strict=True)
     )
-
-
-def test_only_what_speaks_against_the_target_is_cut(model: LoadedModel) -> None:
-    signed = te.explain(model, TEXTS, "layer-gradcam", target="all", relu=False)
-    cut = te.explain(model, TEXTS, "layer-gradcam", target="all")
-    assert {bool(sign) for one in signed for sign in one.relevance > 0} == {True, False}
-    for before, after in zip(signed, cut, strict=True):
-        nothing = not (before.relevance > 0).any()
-        reported = "no position of layer 1 speaks for the target"
-        assert before.notes == after.notes == ((reported,) if nothing else ())
-    assert {one.notes for one in cut} == {(), (reported,)}
 
 
 def algorithm_1(  # noqa: PLR0917 - the lines of the algorithm by name
@@ -239,26 +231,6 @@ def test_layer_0_of_the_paper_is_plain_grad_cam_at_the_embeddings(
         np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-12)
 
 
-def test_decoding_among_the_text_moves_saliency_and_loses_none(
-    model: LoadedModel, head: str
-) -> None:
-    params = {"layer": 1, "target": "all", "weights": "local"}
-    there = te.explain(model, TEXTS, "layer-gradcam", **params)
-    text, whole, few = (
-        te.explain(model, TEXTS, "decoded-gradcam", head=head, **params, **more)
-        for more in ({"among": "text"}, {}, {"tau": 1})
-    )
-    for before, after, part, least in zip(there, text, whole, few, strict=True):
-        assert after.relevance.sum() == pytest.approx(before.relevance.sum(), rel=1e-9)
-        assert least.relevance.sum() <= part.relevance.sum() <= before.relevance.sum()
-    assert any(part.relevance.sum() < 0.9 * before.relevance.sum()
-               for before, part in zip(there, whole, strict=True))  # fmt: skip
-    assert any(not np.allclose(a.relevance, b.relevance) for a, b in zip(there, text, strict=True))
-    for one in text[-3:]:  # one word twice: one entry of the vocabulary
-        assert one.relevance[1] == pytest.approx(one.relevance[2], rel=1e-12)
-    assert any(one.relevance[1] > 0 for one in text[-3:])
-
-
 def test_tau_keeps_the_highest_contributions_of_each_position() -> None:
     given = torch.tensor([[0.1, 0.5, 0.2], [0.3, 0.3, 0.3], [0.0, 0.0, 0.9]])
     assert highest(given, None).equal(given)
@@ -313,21 +285,6 @@ def test_a_last_layer_that_is_read_at_the_class_token_only_says_so(model: Loaded
         assert not any("special" in note for note in one.notes)
 
 
-def test_one_module_used_many_times_is_many_layers() -> None:
-    torch.manual_seed(0)
-    config = transformers.AlbertConfig(
-        vocab_size=18, embedding_size=8, hidden_size=16, num_hidden_layers=4,
-        num_attention_heads=2, intermediate_size=24, max_position_embeddings=20,
-    )  # fmt: skip
-    shared = transformers.AlbertForSequenceClassification(config).double().eval()
-    model = te.wrap(shared, tokenizer=wordpiece(), modality="text")
-    assert len(blocks_of(model)) == 1
-    for layer in range(4):
-        (one,) = te.explain(model, "a good film", "layer-gradcam", layer=layer, relu=False)
-        _, hidden, gradient = by_hand(shared, "a good film", layer, lambda logits: logits.max())
-        np.testing.assert_allclose(one.relevance, hidden @ gradient.mean(0), atol=1e-12)
-
-
 def test_pictures_have_relevance_per_patch() -> None:
     module = vit().double()
     model = te.wrap(module, modality="image")
@@ -344,18 +301,6 @@ def test_pictures_have_relevance_per_patch() -> None:
     assert one.prefix_relevance == pytest.approx(expected[:1])
     with pytest.raises(ConfigurationError, match="is for text, and this model reads image"):
         te.explain(model, {"pixel_values": pixels}, "decoded-gradcam")
-
-
-def test_layers_that_merge_positions_are_refused() -> None:
-    torch.manual_seed(0)
-    config = transformers.SwinConfig(
-        image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 1], window_size=4
-    )
-    swin = transformers.SwinForImageClassification(config).eval()
-    model = te.wrap(swin, modality="image")
-    pixels = {"pixel_values": torch.randn(3, 32, 32, generator=torch.Generator().manual_seed(1))}
-    with pytest.raises(ConfigurationError, match="one vector for each of 64 positions"):
-        te.explain(model, pixels, "layer-gradcam", layer=0)
 
 
 def collated(model: LoadedModel, *texts: str) -> Batch:
@@ -459,46 +404,37 @@ def head_tensors(language_model: Any) -> dict[str, Tensor]:
     }
 
 
+def decoded(model: LoadedModel, **params: Any) -> Any:
+    every = te.explain(model, TEXTS[2], "decoded-gradcam", target="all", **params)
+    return np.stack([one.relevance for one in every])
+
+
 @pytest.mark.exhaustive
-def test_a_head_beside_the_classifier_is_found_and_its_decoder_tied(
-    module: Any, language_model: Any, head: str, tmp_path: Path
+def test_a_head_beside_the_classifier_or_in_a_file_has_its_decoder_tied(
+    module: Any, model: LoadedModel, language_model: Any, head: str, tmp_path: Path
 ) -> None:
+    """A file without a decoder takes the words of the classifier."""
     module.save_pretrained(tmp_path)
     wordpiece().save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     tensors = head_tensors(language_model)
     del tensors["cls.predictions.decoder.weight"]
     save_file({**weights, **tensors}, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    loaded = te.load_model(tmp_path, dtype="float64")
-    own = te.explain(loaded, TEXTS[2], "decoded-gradcam", target="all")
-    given = te.explain(loaded, TEXTS[2], "decoded-gradcam", target="all", head=head)
-    for left, right in zip(own, given, strict=True):
-        np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9)
-    assert max(one.relevance.max() for one in own) > 0.01
+    expected = decoded(model, head=head)
+    assert expected.max() > 0.01
+    np.testing.assert_allclose(
+        decoded(te.load_model(tmp_path, dtype="float64")), expected, rtol=1e-9
+    )
     junk = {**weights, **tensors, "cls.other.weight": torch.zeros(1)}
     save_file(junk, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelLoadError, match=r"not of this model: cls\.other\.weight\)"):
         te.load_model(tmp_path)
-
-
-@pytest.mark.exhaustive
-def test_a_single_file_without_decoder_takes_the_words_of_the_classifier(
-    model: LoadedModel, language_model: Any, head: str, tmp_path: Path
-) -> None:
-    tensors = head_tensors(language_model)
-    del tensors["cls.predictions.decoder.weight"]
-    save_file(tensors, tmp_path / "head.safetensors")
-    file = str(tmp_path / "head.safetensors")
-    found = decoded(model, file)
-    np.testing.assert_allclose(found, decoded(model, head), rtol=1e-9)
-    tensors["cls.predictions.decoder.weight"] = torch.zeros(18, 16).double()
-    save_file(tensors, tmp_path / "own.safetensors")
-    assert not np.allclose(decoded(model, str(tmp_path / "own.safetensors")), found)
-
-
-def decoded(model: LoadedModel, head: str) -> Any:
-    every = te.explain(model, TEXTS[2], "decoded-gradcam", target="all", head=head)
-    return np.stack([one.relevance for one in every])
+    file = tmp_path / "head.safetensors"
+    save_file(tensors, file)
+    np.testing.assert_allclose(decoded(model, head=str(file)), expected, rtol=1e-9)
+    own = tmp_path / "own.safetensors"
+    save_file({**tensors, "cls.predictions.decoder.weight": torch.zeros(18, 16).double()}, own)
+    assert not np.allclose(decoded(model, head=str(own)), expected)
 
 
 @pytest.mark.exhaustive
@@ -526,16 +462,6 @@ def test_heads_that_do_not_fit_are_refused(
     refused("not a whole safetensors", ModelLoadError, head=str(tmp_path / "torn.safetensors"))
 
 
-def test_encoders_without_a_head_are_refused(head: str) -> None:
-    torch.manual_seed(0)
-    plain = te.wrap(
-        Positional().eval(), tokenizer=wordpiece(), modality="text", classes=["no", "yes"]
-    )
-    with pytest.raises(ConfigurationError, match=r"\(Positional\) is no encoder"):
-        te.explain(plain, "film", "decoded-gradcam", head=head)
-    assert head_names(transformers.GPT2Config()) == frozenset()
-
-
 def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
     for tau in (-1, 0, 0.3, 1.5, "half", True):  # old plans: a share of positions
         with pytest.raises(
@@ -548,6 +474,13 @@ def test_wrong_parameters_are_named(model: LoadedModel, head: str) -> None:
         te.explain(model, "film", "layer-gradcam", weights="max")
     with pytest.raises(ConfigurationError, match="no parameter 'heads'"):
         te.explain(model, "film", "decoded-gradcam", heads=head)
+    with pytest.raises(ConfigurationError, match=r"one vector for each of \d+ positions"):
+        te.explain(ready("Swin").model, ready("Swin").items[0], "layer-gradcam", layer=0)
+    module, classes = Positional().eval(), ["no", "yes"]
+    plain = te.wrap(module, tokenizer=wordpiece(), modality="text", classes=classes)
+    with pytest.raises(ConfigurationError, match=r"\(Positional\) is no encoder"):
+        te.explain(plain, "film", "decoded-gradcam", head=head)
+    assert head_names(transformers.GPT2Config()) == frozenset()
 
 
 @pytest.mark.shared

@@ -1,7 +1,9 @@
 """Pictures: grids found by probing, transforms, and every bad item."""
 
+import io
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from transexplain.errors import ModelLoadError
 from transexplain.models.input_layer import infer_grid, probing_pictures
 from transexplain.models.load import load_model, wrap
 from transexplain.models.loaded_model import Encoded, LoadedModel
-from transexplain.types.items import ItemFailure, PatchGrid
+from transexplain.types.items import Item, ItemFailure, PatchGrid
 
 TINY = {"embed_dim": 16, "depth": 2, "num_heads": 2, "num_classes": 3}
 
@@ -36,69 +38,59 @@ def hf(kind: str, **options: Any) -> nn.Module:
     return module
 
 
+def grid(rows: int, cols: int, height: int, width: int, prefix: int) -> PatchGrid:
+    return PatchGrid(rows=rows, cols=cols, height=height, width=width, prefix=prefix)
+
+
 SWIN = {"embed_dim": 12, "depths": [1, 1], "num_heads": [2, 2], "window_size": 2}
 CASES: dict[str, tuple[Any, PatchGrid]] = {
-    "timm vit": (
-        lambda: timm_vit(img_size=48),
-        PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1),
-    ),
-    "timm vit, wide": (
-        lambda: timm_vit(img_size=(32, 80)),
-        PatchGrid(rows=2, cols=5, height=32, width=80, prefix=1),
-    ),
-    "timm vit, one block": (
-        lambda: timm_vit(img_size=48, depth=1),
-        PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1),
-    ),
-    "timm vit, one patch": (
-        lambda: timm_vit(img_size=16),
-        PatchGrid(rows=1, cols=1, height=16, width=16, prefix=1),
-    ),
+    "timm vit": (lambda: timm_vit(img_size=48), grid(3, 3, 48, 48, 1)),
+    "timm vit, wide": (lambda: timm_vit(img_size=(32, 80)), grid(2, 5, 32, 80, 1)),
+    "timm vit, one block": (lambda: timm_vit(img_size=48, depth=1), grid(3, 3, 48, 48, 1)),
+    "timm vit, one patch": (lambda: timm_vit(img_size=16), grid(1, 1, 16, 16, 1)),
     "timm distilled": (
         lambda: timm_vit("deit_tiny_distilled_patch16_224", img_size=48),
-        PatchGrid(rows=3, cols=3, height=48, width=48, prefix=2),
+        grid(3, 3, 48, 48, 2),
     ),
     "timm registers": (
         lambda: timm_vit("vit_small_patch14_reg4_dinov2", img_size=42),
-        PatchGrid(rows=3, cols=3, height=42, width=42, prefix=5),
+        grid(3, 3, 42, 42, 5),
     ),
     "timm swin (B, H, W, D)": (
-        lambda: timm.models.swin_transformer.SwinTransformer(
-            img_size=32, patch_size=4, embed_dim=12, depths=(1, 1), num_heads=(2, 2), window_size=2
-        ),
-        PatchGrid(rows=8, cols=8, height=32, width=32, prefix=0),
+        lambda: timm.models.swin_transformer.SwinTransformer(img_size=32, patch_size=4, **SWIN),
+        grid(8, 8, 32, 32, 0),
     ),
     "timm convnext (B, D, H, W)": (
         lambda: timm.create_model("convnext_atto", depths=(1, 1, 1, 1), dims=(8, 8, 8, 8)),
-        PatchGrid(rows=56, cols=56, height=224, width=224, prefix=0),
+        grid(56, 56, 224, 224, 0),
     ),
-    "hf vit": (lambda: hf("ViT"), PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)),
-    "hf deit": (lambda: hf("DeiT"), PatchGrid(rows=3, cols=3, height=24, width=24, prefix=2)),
-    "hf beit": (lambda: hf("Beit"), PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)),
+    "hf vit": (lambda: hf("ViT"), grid(3, 3, 24, 24, 1)),
+    "hf deit": (lambda: hf("DeiT"), grid(3, 3, 24, 24, 2)),
+    "hf beit": (lambda: hf("Beit"), grid(3, 3, 24, 24, 1)),
     "hf dinov2 registers": (
         lambda: hf("Dinov2WithRegisters", num_register_tokens=3),
-        PatchGrid(rows=3, cols=3, height=24, width=24, prefix=4),
+        grid(3, 3, 24, 24, 4),
     ),
     "hf swin (B, T, D)": (
         lambda: hf("Swin", patch_size=4, image_size=32, **SWIN),
-        PatchGrid(rows=8, cols=8, height=32, width=32, prefix=0),
+        grid(8, 8, 32, 32, 0),
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_grid_prefix_and_layout_are_inferred(case: str) -> None:
-    make, grid = CASES[case]
+    make, size = CASES[case]
     module = make().eval()
     model = wrap(module, modality="image")
-    pictures = torch.randn(2, 3, grid.height, grid.width)
+    pictures = torch.randn(2, 3, size.height, size.width)
     rows = [
         one
         for one in model.encode(text_items(*({"pixel_values": p} for p in pictures)))
         if isinstance(one, Encoded)
     ]
-    assert [one.features for one in rows] == [grid, grid]
-    positions = grid.prefix + grid.rows * grid.cols
+    assert [one.features for one in rows] == [size, size]
+    positions = size.prefix + size.rows * size.cols
     batch = model.collate(rows)
     assert batch.lengths.tolist() == [positions, positions]
     taps = Recorder()
@@ -112,12 +104,12 @@ def test_grid_prefix_and_layout_are_inferred(case: str) -> None:
 
 @pytest.mark.parametrize("case", ["timm vit, wide", "timm swin (B, H, W, D)", "hf swin (B, T, D)"])
 def test_position_of_a_patch_is_where_the_patch_is(case: str) -> None:
-    make, grid = CASES[case]
+    make, size = CASES[case]
     model = wrap(make().eval(), modality="image")
-    tall, wide = grid.height // grid.rows, grid.width // grid.cols
-    plain = torch.zeros(3, grid.height, grid.width)
+    tall, wide = size.height // size.rows, size.width // size.cols
+    plain = torch.zeros(3, size.height, size.width)
     changed = plain.clone()
-    row, col = grid.rows - 1, 1
+    row, col = size.rows - 1, 1
     changed[:, row * tall : (row + 1) * tall, col * wide : (col + 1) * wide] = 2.0
     made = model.encode(text_items({"pixel_values": plain}, {"pixel_values": changed}))
     taps = Recorder()
@@ -126,7 +118,7 @@ def test_position_of_a_patch_is_where_the_patch_is(case: str) -> None:
         model.run(model.collate(rows), at="encoder", taps=taps)
     assert taps.tensor is not None
     moved = (taps.tensor[1] - taps.tensor[0]).abs().amax(-1)
-    assert int(moved.argmax()) == grid.prefix + row * grid.cols + col
+    assert int(moved.argmax()) == size.prefix + row * size.cols + col
 
 
 class Shuffled(nn.Module):
@@ -146,23 +138,6 @@ class Shuffled(nn.Module):
         return self.head(x.mean(1))  # type: ignore[no-any-return]
 
 
-def test_patches_in_an_order_of_their_own_are_explained_at_the_pixels() -> None:
-    shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
-    model = wrap(shuffled, modality="image", input_size=(3, 12, 12))
-    assert model.input_layers == ("pixels",)
-    assert model.encoder.grid == PatchGrid(rows=12, cols=12, height=12, width=12)  # type: ignore[attr-defined]
-    fine = wrap(Shuffled(list(range(9))), modality="image", input_size=(3, 12, 12))
-    assert fine.encoder.grid == PatchGrid(rows=3, cols=3, height=12, width=12)  # type: ignore[attr-defined]
-
-
-def test_a_grid_that_cannot_be_inferred_says_what_was_seen() -> None:
-    shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
-    pictures = probing_pictures((3, 12, 12), torch.float32, torch.device("cpu"))
-    embedded = shuffled.embed(pictures).flatten(2).transpose(1, 2)[:, shuffled.order]
-    with pytest.raises(ModelLoadError, match=r"\(5, 9, 8\).*top left pixel"):
-        infer_grid(embedded, (3, 12, 12))
-
-
 class TwoBranches(Shuffled):
     """Layers that are only a part of what reads the picture."""
 
@@ -170,9 +145,20 @@ class TwoBranches(Shuffled):
         return super().forward(x) + x.mean(1).flatten(1)[:, :2]
 
 
-def test_layers_that_the_picture_bypasses_are_no_input_layer() -> None:
-    model = wrap(TwoBranches(list(range(9))), modality="image", input_size=(3, 12, 12))
-    assert model.input_layers == ("pixels",)
+def test_layers_of_no_grid_are_no_input_layer() -> None:
+    """Patches in an order of their own, and layers that the picture bypasses."""
+    shuffled = Shuffled([3, 1, 2, 0, 4, 5, 6, 7, 8])
+    model, bypassed, fine = (
+        wrap(module, modality="image", input_size=(3, 12, 12))
+        for module in (shuffled, TwoBranches(list(range(9))), Shuffled(list(range(9))))
+    )
+    assert model.input_layers == bypassed.input_layers == ("pixels",)
+    assert model.encoder.grid == grid(12, 12, 12, 12, 0)  # type: ignore[attr-defined]
+    assert fine.encoder.grid == grid(3, 3, 12, 12, 0)  # type: ignore[attr-defined]
+    pictures = probing_pictures((3, 12, 12), torch.float32, torch.device("cpu"))
+    embedded = shuffled.embed(pictures).flatten(2).transpose(1, 2)[:, shuffled.order]
+    with pytest.raises(ModelLoadError, match=r"\(5, 9, 8\).*top left pixel"):
+        infer_grid(embedded, (3, 12, 12))
 
 
 def test_without_repeated_layers_positions_are_pixels() -> None:
@@ -244,12 +230,6 @@ def test_bad_pictures_fail_alone(
     assert isinstance(after, Encoded)
 
 
-def test_without_transform_only_encoded_pictures_are_taken() -> None:
-    [bad] = wrap(vit(), modality="image").encode(text_items(Image.new("RGB", (24, 24))))
-    assert isinstance(bad, ItemFailure)
-    assert bad.kind == "no-transform"
-
-
 def test_the_image_processor_of_the_directory_is_used(vit_dir: Path) -> None:
     model = load_model(vit_dir, dtype="float64")
     assert model.classes == ("LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3")
@@ -259,3 +239,23 @@ def test_the_image_processor_of_the_directory_is_used(vit_dir: Path) -> None:
     assert isinstance(one, Encoded)
     assert model.collate([one]).inputs["pixel_values"].dtype == torch.float64
     assert one.features == PatchGrid(rows=3, cols=3, height=24, width=24, prefix=1)
+
+
+@pytest.mark.shared
+def test_picture_model_is_as_good_as_it_should_be(shared_dir: Path) -> None:
+    model = load_model(shared_dir / "real/models/vit-cifar10")
+    items = []
+    with ZipFile(shared_dir / "real/images/cifar10_jpg.zip") as archive:
+        names = [name for name in archive.namelist() if name.startswith("test/") and "." in name]
+        names = names[:: len(names) // 60][:60]
+        for index, name in enumerate(names):
+            image = Image.open(io.BytesIO(archive.read(name)))
+            items.append(Item(id=name, index=index, content=image))
+    rows = [one for one in model.encode(items) if isinstance(one, Encoded)]
+    assert rows[0].features == PatchGrid(rows=8, cols=8, height=32, width=32, prefix=1)
+    with torch.no_grad():
+        logits = model.run(model.collate(rows), at="encoder", taps=Recorder())
+    right = [name.split("/")[1] for name in names]
+    assert len(set(right)) == 10
+    predicted = [model.classes[index] for index in logits.argmax(1).tolist()]
+    assert sum(a == b for a, b in zip(predicted, right, strict=True)) >= 36

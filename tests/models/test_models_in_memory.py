@@ -6,27 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
 import torch
 import transformers
 from PIL import Image
+from tiny_language import byte_pairs, causal
 from tiny_models import SIZES, bert, vit, wordpiece
 from torch import nn
 
 import transexplain as te
 from transexplain.errors import ModelLoadError
 
-NAMES = {0: "bad", 1: "so-so", 2: "good"}
+SETTINGS = {"vocab_size": 18, "max_position_embeddings": 20, **SIZES}
 
 
 def processor() -> transformers.ViTImageProcessor:
     return transformers.ViTImageProcessor(size={"height": 24, "width": 24})
-
-
-def tiny_timm() -> nn.Module:
-    return timm.create_model(
-        "vit_tiny_patch16_224", img_size=48, embed_dim=16, depth=2, num_heads=2, num_classes=3
-    )
 
 
 def picture() -> Image.Image:
@@ -68,14 +62,6 @@ def test_a_picture_classifier_in_memory_explains_as_from_its_directory(vit_dir: 
         assert same(te.explain(model, picture(), target=1)[0], expected)
 
 
-def test_a_timm_model_brings_its_transform() -> None:
-    model = te.load_model(tiny_timm())
-    assert (model.modality, model.classes) == ("image", ("0", "1", "2"))
-    (one,) = te.explain(model, picture())
-    assert one.relevance.shape == (3, 3)
-    assert te.wrap(tiny_timm()).modality == "image"
-
-
 def test_types_of_torch_name_the_number_type(bert_dir: Path) -> None:
     assert te.load_model(bert_dir, dtype=torch.float64).ref.dtype == "float64"
 
@@ -86,22 +72,37 @@ def test_half_precision_on_the_cpu_is_warned_of() -> None:
 
 
 def headless() -> nn.Module:
-    settings = {"vocab_size": 18, "max_position_embeddings": 20, **SIZES}
-    return transformers.BertModel(transformers.BertConfig(**settings)).eval()
+    return transformers.BertModel(transformers.BertConfig(**SETTINGS)).eval()
 
 
-def tagger() -> Any:
-    settings = {"vocab_size": 18, "max_position_embeddings": 20, **SIZES}
-    module = transformers.BertForTokenClassification(transformers.BertConfig(**settings))
-    return transformers.pipeline("token-classification", model=module, tokenizer=wordpiece())
-
-
-def features() -> Any:
-    return transformers.pipeline("feature-extraction", model=headless(), tokenizer=wordpiece())
+def pipeline(task: str, module: nn.Module) -> Any:
+    return transformers.pipeline(task, model=module, tokenizer=wordpiece())
 
 
 def test_a_pipeline_that_labels_tokens_is_loaded() -> None:
-    assert te.load_model(tagger()).ref.head == "tokens"
+    module = transformers.BertForTokenClassification(transformers.BertConfig(**SETTINGS))
+    assert te.load_model(pipeline("token-classification", module)).ref.head == "tokens"
+
+
+def in_inference_mode() -> nn.Module:
+    with torch.inference_mode():
+        return bert()
+
+
+class AlwaysDropping(nn.Module):
+    """Dropout that no mode turns off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole = bert()
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        pooled = self.whole.bert(input_ids, attention_mask=attention_mask).pooler_output
+        return self.whole.classifier(nn.functional.dropout(pooled, 0.5))
+
+
+def picture_model(module: nn.Module) -> Any:
+    return te.wrap(module, modality="image", input_size=(3, 4, 4))
 
 
 class Slow:
@@ -128,7 +129,10 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: te.load_model(bert(), wordpiece(), dtype="float64"), r"change them with model.to\(\)"),
     (lambda: te.load_model(bert(), wordpiece(), device="cpu"), "leave dtype and device out"),
     (lambda: te.load_model(headless(), wordpiece()), "BertModel is no classifier: .*ForSequenceC"),
-    (lambda: te.load_model(features()), "a pipeline for feature-extraction gives no logits"),
+    (
+        lambda: te.load_model(pipeline("feature-extraction", headless())),
+        "a pipeline for feature-extraction gives no logits",
+    ),
     (lambda: te.wrap("a-model"), "wrap takes a torch module, not str"),
     (lambda: te.wrap(nn.Linear(2, 2)), "does not say what it reads: give modality='text', 'image'"),
     (lambda: te.wrap(bert(), tokenizer=Slow()), "Slow is not a fast tokenizer"),
@@ -136,6 +140,12 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: te.wrap(bert(), tokenizer=wordpiece(), classes="abc"), "the text 'abc'; give a list"),
     (lambda: te.wrap(bert(), tokenizer=wordpiece(), classes=["a"]), "for 1 class names"),
     (lambda: te.wrap(bert(), modality="audio"), "unknown modality 'audio'; known: text, image"),
+    (lambda: picture_model(nn.Identity()), "logits"),
+    (lambda: picture_model(nn.Conv2d(1, 2, 3)), "classes="),
+    (lambda: te.wrap(vit(), modality="image", classes=["a"]), r"\(1, 4\) for 1 class names"),
+    (lambda: te.wrap(in_inference_mode(), tokenizer=wordpiece()), r"torch\.inference_mode"),
+    (lambda: te.wrap(AlwaysDropping().eval(), tokenizer=wordpiece()), "dropout is on in eval mode"),
+    (lambda: te.wrap(causal(), tokenizer=byte_pairs()), "load_language_model.*explain_answers"),
 ]
 
 

@@ -13,30 +13,25 @@ import pytest
 import timm
 import torch
 import transformers
-from model_folders import TIMM_ARGS, edit, refused
+from model_folders import edit, refused
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny_models import bert, text_items, wordpiece
 
 from transexplain.errors import ModelLoadError
-from transexplain.models.load import load_model
+from transexplain.models.load import load_model, present_files
 from transexplain.models.loaded_model import Encoded
 
 
 def test_text_model_from_a_directory(bert_dir: Path) -> None:
     model = load_model(str(bert_dir))
-    assert model.modality == model.ref.modality == "text"
-    assert model.classes == model.ref.classes == ("bad", "so-so", "good")
-    assert (model.ref.source, model.ref.dtype, model.ref.device) == (
-        str(bert_dir),
-        "float32",
-        "cpu",
-    )
+    ref = model.ref
+    assert model.modality == ref.modality == "text"
+    assert model.classes == ref.classes == ("bad", "so-so", "good")
+    assert (ref.source, ref.dtype, ref.device) == (str(bert_dir), "float32", "cpu")
     assert not any(part.training for part in model.module.modules())
     assert model.module.config._attn_implementation == "sdpa"  # type: ignore[union-attr]
-    [one] = model.encode(text_items("a nice film"))
-    assert isinstance(one, Encoded)
-    batch = model.collate([one])
+    batch = model.collate(model.encode(text_items("a nice film")))  # type: ignore[arg-type]
     with torch.no_grad():
         expected = bert()(**batch.inputs).logits
         # not bit by bit: the kernel may depend on how a weight lies in memory
@@ -119,45 +114,6 @@ def test_timm_model_from_a_directory(timm_dir: Path) -> None:
     assert torch.allclose(one.inputs["pixel_values"], expected[:, None, None].expand(3, 16, 16))
 
 
-@pytest.mark.parametrize(
-    ("changes", "reported"),
-    [
-        ({"architecture": "os.path.join"}, "no class of timm.models"),
-        ({"architecture": "timm.models.vision_transformer.checkpoint_seq"}, "no class of timm"),
-        ({"architecture": "timm.models.nowhere.Thing"}, "no class of timm.models"),
-        ({"classes": ["cat"]}, "1 class names for 3 classes"),
-        ({"mean": None}, "lacks mean"),
-        ({"timm_args": {**TIMM_ARGS, "depth": 3}}, "missing.*blocks.2"),
-        ({"timm_args": {**TIMM_ARGS, "depth": 1}}, "not of this model.*blocks.1"),
-        ({"timm_args": {**TIMM_ARGS, "num_classes": 5}}, r"head.bias has shape \(3,\)"),
-        ({"timm_args": {**TIMM_ARGS, "num_classes": 0}}, "head|no classifier"),
-        ({"input_size": [3, 32, 32]}, "does not take pictures"),
-    ],
-)
-def test_timm_directories_that_do_not_fit(
-    timm_dir: Path, changes: dict[str, Any], reported: str
-) -> None:
-    edit(timm_dir / "config.json", **changes)
-    refused(timm_dir, reported)
-
-
-def test_timm_model_in_its_hub_form(timm_dir: Path) -> None:
-    torch.manual_seed(0)
-    args = {"img_size": 48, "embed_dim": 16, "depth": 2, "num_heads": 2}
-    module = timm.create_model("vit_tiny_patch16_224", num_classes=4, **args)
-    save_file(module.state_dict(), timm_dir / "model.safetensors")
-    config = {
-        "architecture": "vit_tiny_patch16_224",
-        "num_classes": 4,
-        "model_args": args,
-        "pretrained_cfg": {"input_size": [3, 48, 48], "mean": [0.5] * 3, "std": [0.5] * 3},
-    }
-    (timm_dir / "config.json").write_text(json.dumps(config))
-    model = load_model(timm_dir)
-    assert model.classes == ("0", "1", "2", "3")
-    assert model.encoder.shape == (3, 48, 48)  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize(("count", "first"), [(5, "0"), (1000, "tench, Tinca tinca")])
 def test_timm_model_by_name_with_a_checkpoint(tmp_path: Path, count: int, first: str) -> None:
     torch.manual_seed(1)
@@ -173,33 +129,6 @@ def test_timm_model_by_name_with_a_checkpoint(tmp_path: Path, count: int, first:
         assert torch.equal(model.module(picture), module(picture))
 
 
-@pytest.mark.parametrize(
-    ("source", "reported"),
-    [
-        ("timm:vit_tiny_patch16_225?checkpoint=x.safetensors", "did you mean 'vit_tiny"),
-        ("timm:hf-hub:a/b", "no model"),
-        ("timm:vit_tiny_patch16_224?random=0", "checkpoint=FILE"),
-        ("timm:vit_tiny_patch16_224?checkpoint=", "checkpoint=FILE"),
-        ("timm:vit_tiny_patch16_224?checkpoint=nowhere.safetensors", "nowhere.safetensors is not"),
-    ],
-)
-def test_timm_names_that_do_not_read(source: str, reported: str) -> None:
-    refused(source, reported)
-
-
-def test_timm_checkpoints_that_do_not_fit(tmp_path: Path) -> None:
-    path = tmp_path / "other.safetensors"
-    save_file({"head.bias": torch.zeros(2)}, path)
-    refused(f"timm:vit_tiny_patch16_224?checkpoint={path}", "missing.*blocks.0")
-    pickled = tmp_path / "weights.pth"
-    torch.save({"head.bias": torch.zeros(2)}, pickled)
-    refused(f"timm:vit_tiny_patch16_224?checkpoint={pickled}", r"no \.safetensors")
-
-
-def no_weights(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-
-
 def only_pickle(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     torch.save(weights, folder / "pytorch_model.bin")
@@ -209,10 +138,6 @@ def only_pickle(folder: Path) -> None:
 def cut_weights(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-40])
-
-
-def pointer(folder: Path) -> None:
-    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
 
 
 def without(*names: str) -> Callable[[Path], None]:
@@ -260,14 +185,17 @@ def numbers_beyond_the_model(folder: Path) -> None:
     path.write_text(json.dumps(found), encoding="utf-8")
 
 
+POINTER = "version https://git-lfs.github.com/spec/v1\n"
+FOUR = {str(index): name for index, name in enumerate("abcd")}
 AUTO = {"AutoModelForSequenceClassification": "evil.Model"}
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no weights": (no_weights, "holds no weights; expected model.safetensors"),
+    "no weights": (remove("model.safetensors"), "holds no weights; expected model.safetensors"),
     "only a pickle": (only_pickle, "only as pytorch_model.bin.*convert"),
     "cut weights": (cut_weights, "not a whole safetensors file"),
-    "large file pointer": (pointer, "not a whole safetensors file"),
+    "large file pointer": (text_of("model.safetensors", POINTER), "not a whole safetensors file"),
     "no head": (without("classifier"), "missing.*classifier.bias, classifier.weight"),
     "extra weight": (extra_weight, "not of this model: head.extra.weight"),
+    "more classes": (config(id2label=FOUR), r"\(3, 16\).*\(4, 16\).*id2label names 4 classes"),
     "other size": (config(hidden_size=8), "mismatch|another shape"),
     "no config": (remove("config.json"), "no config.json"),
     "broken config": (text_of("config.json", "{"), "config.json cannot be read as JSON"),
@@ -309,47 +237,43 @@ def test_a_pooler_nobody_uses_is_no_obstacle(tmp_path: Path) -> None:
     assert load_model(tmp_path).classes == ("LABEL_0", "LABEL_1")
 
 
-def test_an_image_model_needs_its_processor(vit_dir: Path) -> None:
-    remove("preprocessor_config.json", "processor_config.json")(vit_dir)
-    refused(vit_dir, "holds no image processor")
+#: a source, which may lie in the folder of the test, and what is reported
+SOURCES: list[tuple[str, str, dict[str, str]]] = [
+    ("{}/model.safetensors", "is a file", {}),
+    *((name, "no model directory", {}) for name in ("{}/nowhere", "./nowhere", "a/b/c", "")),
+    ("nowhere/at-all", "float64, float32", {"dtype": "int8"}),
+    ("nowhere/at-all", "unknown device", {"device": "toaster"}),
+    ("some-org/some-model", "hub cache.*give its directory", {}),
+    ("some-org/some-model@v1", "hub cache", {}),
+    ("timm:vit_tiny_patch16_224", "checkpoint=FILE.safetensors", {}),
+    ("timm:vit_tiny_patch16_225?checkpoint=x.safetensors", "did you mean 'vit_tiny", {}),
+    ("timm:hf-hub:a/b", "no model", {}),
+    ("timm:vit_tiny_patch16_224?random=0", "checkpoint=FILE", {}),
+    ("timm:vit_tiny_patch16_224?checkpoint=", "checkpoint=FILE", {}),
+    ("timm:vit_tiny_patch16_224?checkpoint=none.safetensors", "none.safetensors is not", {}),
+    ("timm:vit_tiny_patch16_224?checkpoint={}/model.safetensors", "missing.*blocks.0", {}),
+    ("timm:vit_tiny_patch16_224?checkpoint={}/weights.pth", r"no \.safetensors", {}),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "reported"),
-    [
-        ({"dtype": "int8"}, "float64, float32"),
-        ({"device": "toaster"}, "unknown device"),
-        ({"device": "cuda:99"}, "CUDA device"),
-    ],
-)
-def test_number_types_and_devices_are_checked_first(options: dict[str, str], reported: str) -> None:
-    refused("nowhere/at-all", reported, **options)
-
-
-def test_paths_that_are_no_directory(tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
-    file.write_bytes(b"")
-    refused(file, "is a file")
-    refused(tmp_path / "nowhere", "no model directory")
-    refused("./nowhere", "no model directory")
-    refused("a/b/c", "no model directory")
-    refused("", "no model directory")
-
-
-@pytest.mark.parametrize(
-    ("source", "reported"),
-    [
-        ("some-org/some-model", "hub cache.*give its directory"),
-        ("some-org/some-model@v1", "hub cache"),
-        ("timm:vit_tiny_patch16_224", "checkpoint=FILE.safetensors"),
-    ],
-)
-def test_hub_ids_offline_name_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, reported: str
+@pytest.mark.parametrize(("source", "reported", "options"), SOURCES)
+def test_sources_that_are_no_model(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    source: str,
+    reported: str,
+    options: dict[str, str],
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    refused(source, reported)
+    save_file({"head.bias": torch.zeros(2)}, tmp_path / "model.safetensors")
+    torch.save({"head.bias": torch.zeros(2)}, tmp_path / "weights.pth")
+    refused(source.format(tmp_path), reported, **options)
+
+
+def test_an_image_model_needs_its_processor(vit_dir: Path) -> None:
+    remove("preprocessor_config.json", "processor_config.json")(vit_dir)
+    refused(vit_dir, "holds no image processor")
 
 
 def test_a_cached_hub_model_loads_and_records_its_commit(
@@ -422,11 +346,47 @@ def test_loading_in_threads_leaves_transformers_as_it_was(
     assert PreTrainedModel.tie_weights is whole
 
 
-def test_a_head_of_another_size_names_both_shapes_and_the_classes(bert_dir: Path) -> None:
-    names = {str(index): name for index, name in enumerate(["bad", "so-so", "good", "great"])}
-    edit(bert_dir / "config.json", id2label=names, label2id={v: int(k) for k, v in names.items()})
-    width = load_file(bert_dir / "model.safetensors")["classifier.weight"].shape[1]
-    with pytest.raises(ModelLoadError) as refusal:
-        load_model(bert_dir)
-    for part in (f"(3, {width})", f"(4, {width})", "id2label names 4 classes"):
-        assert part in str(refusal.value)
+# --- the files that are recorded of a model are those that its digest covers
+
+
+def recorded(source: str) -> dict[str, str]:
+    """Names and digests of a model's files, after both ways of finding them agree."""
+    ref = load_model(source).ref
+    planned = {one.path: one.sha256 for one in ref.files}
+    assert set(present_files(source)) == set(planned)
+    assert all(path.is_file() for path in present_files(source).values())
+    return planned
+
+
+def test_files_of_a_text_model(bert_dir: Path) -> None:
+    before = recorded(str(bert_dir))
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before)
+    (bert_dir / "README.md").write_text("words")
+    (bert_dir / "other.safetensors").write_bytes(b"no part of it")
+    assert recorded(str(bert_dir)) == before
+    config = bert_dir / "config.json"
+    config.write_text(config.read_text() + " ")
+    after = recorded(str(bert_dir))
+    assert {name for name in after if after[name] != before[name]} == {"config.json"}
+
+
+def test_files_of_weights_in_parts(tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path, max_shard_size="5KB")
+    wordpiece().save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="there is no model directory"):
+        present_files(str(tmp_path / "absent"))
+    names = recorded(str(tmp_path))
+    weights = [name for name in names if name.endswith(".safetensors")]
+    assert len(weights) > 1
+    (tmp_path / weights[0]).unlink()
+    assert weights[0] not in present_files(str(tmp_path))
+
+
+def test_files_of_a_timm_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    save_file(timm.create_model("test_vit").state_dict(), path)
+    source = f"timm:test_vit?checkpoint={path}"
+    assert set(recorded(source)) == {"test_vit/w.safetensors"}
+    assert load_model(source).ref.attention == "sdpa"
+    path.unlink()
+    assert present_files(source) == {}

@@ -10,16 +10,17 @@ import torch
 from PIL import Image
 from timm.data import create_transform
 from torchvision import transforms
+from torchvision.transforms import v2
 from transformers import ViTImageProcessor, ViTImageProcessorPil
 
 from transexplain.models.huggingface import processor_transform
 from transexplain.models.image_encoder import (
+    WHOLE,
     ByteTransform,
     CropFinder,
     ImageEncoder,
     PixelBytes,
     gathered,
-    picture,
     stacked,
 )
 from transexplain.models.loaded_model import Encoded
@@ -27,17 +28,7 @@ from transexplain.types.items import Item, PatchGrid
 
 SIDE = 48
 SHAPE = (3, SIDE, SIDE)
-SIZES = [
-    (SIDE, SIDE),
-    (96, 64),
-    (64, 96),
-    (1, 1),
-    (200, 61),
-    (3, 90),
-    (90, 3),
-    (57, 56),
-    (320, 240),
-]
+SIZES = [(48, 48), (96, 64), (64, 96), (1, 1), (200, 61), (3, 90), (90, 3), (57, 56), (320, 240)]
 NUMBERS: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 
 
@@ -95,35 +86,6 @@ def test_bytes_and_their_table_are_the_transform_to_the_bit(name: str) -> None:
             assert found.planes.dtype == torch.uint8
             assert found["pixel_values"].dtype == wanted.dtype
             assert torch.equal(found["pixel_values"], wanted), size
-
-
-@pytest.mark.parametrize("size", [(200, 61), (61, 200)])
-def test_what_is_cropped_away_is_not_resized_for_long(
-    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps, shown = ByteTransform.of(of_timm(), SHAPE), noise(size)
-    assert steps is not None
-    for _ in range(10):
-        wanted = steps.bytes_of(shown).planes
-    resize, asked = Image.Image.resize, []
-
-    def noted(one: Image.Image, to: tuple[int, int], how: Any) -> Image.Image:
-        asked.append(to)
-        return resize(one, to, how)
-
-    monkeypatch.setattr(Image.Image, "resize", noted)
-    assert torch.equal(steps.bytes_of(shown).planes, wanted)
-    assert len(asked) == 2, "one side after the other"
-    assert SIDE in asked[1], "what is cropped away along the longer side is not there any more"
-
-
-@pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "CMYK", "LA"])
-def test_pictures_of_every_mode(mode: str) -> None:
-    transform = KNOWN["timm, center, bicubic, 0.9"]
-    steps = ByteTransform.of(transform, SHAPE)
-    assert steps is not None
-    shown = picture(noise((120, 80), mode))
-    assert torch.equal(steps.bytes_of(shown)["pixel_values"], transform(shown))
 
 
 class Unsteady:
@@ -220,3 +182,51 @@ def test_the_crop_is_the_same_by_bytes(name: str) -> None:
     by_values, by_bytes = CropFinder(transform), CropFinder(transform, steps)
     for size in SIZES:
         assert by_values.box(size) == by_bytes.box(size), size
+
+
+# --- the part of a picture that a transform keeps
+
+SCALE = [
+    v2.ToImage(),
+    v2.ToDtype(torch.float32, scale=True),
+    v2.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4]),
+]
+
+
+def squeeze(image: Image.Image) -> torch.Tensor:
+    return v2.Compose([v2.Resize((48, 48)), *SCALE])(image)
+
+
+def centre(image: Image.Image) -> torch.Tensor:
+    return v2.Compose([v2.Resize(60), v2.CenterCrop(48), *SCALE])(image)
+
+
+def rotated(image: Image.Image) -> torch.Tensor:
+    return torch.rot90(squeeze(image), dims=(1, 2))
+
+
+def inverted(image: Image.Image) -> torch.Tensor:
+    return -squeeze(image)
+
+
+@pytest.mark.parametrize("transform", [squeeze, inverted])
+def test_a_squeezed_picture_is_seen_whole(transform) -> None:
+    for size in ((48, 48), (200, 100), (31, 97)):
+        assert CropFinder(transform).box(size) == pytest.approx(WHOLE, abs=0.01)
+
+
+@pytest.mark.parametrize("size", [(200, 100), (90, 300), (64, 64), (60, 61)])
+def test_a_centre_crop(size: tuple[int, int]) -> None:
+    width, height = size
+    side = 48 / 60 * min(size)
+    expected = (
+        (1 - side / width) / 2,
+        (1 - side / height) / 2,
+        (1 + side / width) / 2,
+        (1 + side / height) / 2,
+    )
+    assert CropFinder(centre).box(size) == pytest.approx(expected, abs=0.015)
+
+
+def test_other_transforms_count_as_the_whole_picture() -> None:
+    assert CropFinder(rotated).box((100, 60)) == WHOLE

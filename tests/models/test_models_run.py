@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
-from tiny_models import SIZES, Recorder, bert, hooks_of, text_items, vit, wordpiece
+from timm.models.vision_transformer import VisionTransformer
+from tiny_models import Recorder, bert, hooks_of, text_items, vit, wordpiece
 from torch import nn
 
-from transexplain.errors import EngineError, ModelLoadError
+import transexplain as te
+from transexplain.errors import ConfigurationError, EngineError, ModelLoadError
+from transexplain.models.hidden_states import positions_of, read_states, readable_layers
 from transexplain.models.input_layer import find_blocks
 from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Batch, Encoded, LoadedModel
@@ -52,18 +54,6 @@ def test_the_input_layer_of_bert_is_the_output_of_its_embeddings(model: LoadedMo
         assert torch.equal(taps.tensor, model.module.get_input_embeddings()(ids))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("at", ["encoder", "words"])
-def test_the_model_uses_the_tensor_that_the_tap_returns(model: LoadedModel, at: str) -> None:
-    good, film = batch_of(model, "good"), batch_of(model, "film")
-    taken = Recorder()
-    with torch.no_grad():
-        wanted = model.run(film, at=at, taps=taken)
-        other = model.run(good, at=at, taps=Recorder())
-        swapped = model.run(good, at=at, taps=Recorder(lambda _: taken.tensor))  # type: ignore[arg-type,return-value]
-    assert torch.equal(swapped, wanted)
-    assert not torch.equal(other, wanted)
-
-
 def test_the_input_layer_of_pixels_is_the_input_itself() -> None:
     model = wrap(vit(), modality="image")
     picture = torch.randn(3, 24, 24)
@@ -76,19 +66,6 @@ def test_the_input_layer_of_pixels_is_the_input_itself() -> None:
     assert taps.tensor is not None
     assert torch.equal(taps.tensor[0], picture)
     assert torch.equal(batch.inputs["pixel_values"][0], picture)
-
-
-def test_the_input_layer_receives_gradients(model: LoadedModel) -> None:
-    held: list[torch.Tensor] = []
-
-    def fresh(tensor: torch.Tensor) -> torch.Tensor:
-        held.append(tensor.detach().requires_grad_())
-        return held[0]
-
-    logits = model.run(batch_of(model, "a nice film"), at="encoder", taps=Recorder(fresh))
-    logits[0, 1].backward()
-    assert held[0].grad is not None
-    assert bool(held[0].grad.abs().sum() > 0)
 
 
 def test_the_module_is_left_as_it_was() -> None:
@@ -129,73 +106,6 @@ def test_a_tap_that_changes_the_shape_is_an_error(model: LoadedModel) -> None:
         model.run(batch_of(model, "good"), at="encoder", taps=Recorder(lambda t: t[:, :1]))
 
 
-def test_other_threads_do_not_meet_the_taps(model: LoadedModel) -> None:
-    batch = batch_of(model, "a nice film")
-    with torch.no_grad():
-        plain = model.module(**batch.inputs).logits
-    seen: list[torch.Tensor] = []
-
-    def elsewhere() -> None:
-        with torch.no_grad():
-            seen.append(model.module(**batch.inputs).logits)
-
-    def meanwhile(tensor: torch.Tensor) -> torch.Tensor:
-        thread = threading.Thread(target=elsewhere)
-        thread.start()
-        thread.join()
-        return tensor * 0
-
-    taps = Recorder(meanwhile)
-    with torch.no_grad():
-        zeroed = model.run(batch, at="encoder", taps=taps)
-    assert taps.events == ["encoder_begins", "input_layer"]
-    assert torch.equal(seen[0], plain)
-    assert not torch.equal(zeroed, plain)
-
-
-def test_a_layer_that_is_used_many_times_is_an_input_layer_once() -> None:
-    config = transformers.AlbertConfig(
-        vocab_size=18, embedding_size=8, max_position_embeddings=20, **SIZES
-    )
-    module = transformers.AlbertForSequenceClassification(config)
-    model = wrap(module, modality="text", tokenizer=wordpiece())
-    taps = Recorder()
-    model.run(batch_of(model, "good"), at="encoder", taps=taps)
-    assert taps.events == ["encoder_begins", "input_layer"]
-
-
-def test_xlnet_keeps_positions_first_inside_and_gives_them_second() -> None:
-    config = transformers.XLNetConfig(vocab_size=18, d_model=16, n_layer=2, n_head=2, d_inner=24)
-    module = transformers.XLNetForSequenceClassification(config).eval()
-    model = wrap(module, modality="text", tokenizer=wordpiece())
-    batch = batch_of(model, "good", "a nice film")
-    with torch.no_grad():
-        plain = module(**batch.inputs).logits
-        for at in model.input_layers:
-            taps = Recorder()
-            assert torch.equal(model.run(batch, at=at, taps=taps), plain)
-            assert taps.tensor is not None
-            assert taps.tensor.shape == (2, 5, 16)
-    assert model.input_layers == ("encoder", "words")
-
-
-def test_an_encoder_goes_before_its_larger_decoder() -> None:
-    config = transformers.BartConfig(
-        vocab_size=18, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
-        decoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=24,
-        max_position_embeddings=20, pad_token_id=0, bos_token_id=2, eos_token_id=3,
-        decoder_start_token_id=3, forced_eos_token_id=3,
-    )  # fmt: skip
-    model = wrap(
-        transformers.BartForSequenceClassification(config), modality="text", tokenizer=wordpiece()
-    )
-    assert "encoder" in model.sites.block_name
-    for at in ("encoder", "words"):
-        taps = Recorder()
-        model.run(batch_of(model, "good", "a nice film"), at=at, taps=taps)
-        assert taps.events.count("input_layer") == 1
-
-
 def test_unknown_input_layers_name_the_known_ones(model: LoadedModel) -> None:
     with pytest.raises(EngineError, match="encoder, words"):
         model.run(batch_of(model, "good"), at="pixels", taps=Recorder())
@@ -233,23 +143,95 @@ def test_a_wrong_number_of_class_names_is_reported() -> None:
     names = ("a", "b", "c")
     with pytest.raises(ModelLoadError, match=r"\(2, 2\) for 3 class names"):
         wrap(Bag(), modality="text", tokenizer=wordpiece(), classes=names)
-    with pytest.raises(ModelLoadError, match=r"\(1, 4\) for 3 class names"):
-        wrap(vit(), modality="image", classes=names)
     unchecked = wrap(Bag(), modality="text", classes=names)  # nothing to try it with
     with pytest.raises(EngineError, match=r"\(1, 2\).*\(1, 3\)"):
         unchecked.run(batch_of(unchecked, {"input_ids": [2, 3]}), at="words", taps=Recorder())
 
 
-def test_a_model_that_cannot_take_batches_is_reported_at_once() -> None:
-    config = transformers.GPT2Config(
-        vocab_size=18, n_embd=16, n_layer=1, n_head=2, bos_token_id=2, eos_token_id=3
-    )
-    module = transformers.GPT2ForSequenceClassification(config)
-    with pytest.raises(ModelLoadError, match="padding token"):
-        wrap(module, modality="text", tokenizer=wordpiece())
-    config.pad_token_id = 0
-    module = transformers.GPT2ForSequenceClassification(config)
-    model = wrap(module, modality="text", tokenizer=wordpiece())
-    taps = Recorder()
-    model.run(batch_of(model, "good", "a nice film"), at="encoder", taps=taps)
+def test_other_threads_do_not_meet_the_taps(model: LoadedModel) -> None:
+    batch = batch_of(model, "a nice film")
+
+    def logits() -> torch.Tensor:
+        with torch.no_grad():
+            return model.module(**batch.inputs).logits
+
+    seen: list[torch.Tensor] = []
+
+    def meanwhile(tensor: torch.Tensor) -> torch.Tensor:
+        thread = threading.Thread(target=lambda: seen.append(logits()))
+        thread.start()
+        thread.join()
+        return tensor * 0
+
+    taps = Recorder(meanwhile)
+    zeroed = model.run(batch, at="encoder", taps=taps)
     assert taps.events == ["encoder_begins", "input_layer"]
+    assert torch.equal(seen[0], logits())
+    assert not torch.equal(zeroed, logits())
+
+
+# --- hidden states: those that the model's own code reports
+
+
+def of_texts() -> tuple[LoadedModel, Batch]:
+    model = te.wrap(bert().eval(), tokenizer=wordpiece(), modality="text")
+    return model, model.collate(model.encode(text_items("a good movie", "bad")))
+
+
+def test_hidden_states_are_those_of_transformers() -> None:
+    model, batch = of_texts()
+    with torch.no_grad():
+        own = model.module(**batch.inputs, output_hidden_states=True)
+    layers = tuple(range(len(own.hidden_states)))
+    with torch.no_grad():
+        found = read_states(model, batch, layers)
+    torch.testing.assert_close(found.logits, own.logits, rtol=0, atol=0)
+    for mine, theirs in zip(found.hidden, own.hidden_states, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert found.mask.sum(dim=1).tolist() == [one.length for one in batch.encoded]
+    special = [[token.special for token in one.features] for one in batch.encoded]
+    for row, marks in enumerate(special):
+        assert found.own[row, : len(marks)].tolist() == [not mark for mark in marks]
+    assert not found.own[~found.mask].any()
+    assert readable_layers(model, batch) == dict.fromkeys(layers, 16)
+    positions = positions_of(batch, int(batch.lengths.max()))
+    assert positions.tolist() == (batch.inputs["attention_mask"] == 1).tolist()
+    with pytest.raises(ConfigurationError, match="layer 9"):
+        read_states(model, batch, (9,))
+
+
+def test_pictures_have_all_their_positions() -> None:
+    torch.manual_seed(0)
+    of_timm = VisionTransformer(
+        img_size=24, patch_size=8, embed_dim=16, depth=3, num_heads=2, num_classes=3
+    )
+    for module in (of_timm.eval(), vit()):
+        model = te.wrap(module, modality="image", input_size=(3, 24, 24))
+        batch = model.collate(model.encode(text_items({"pixel_values": torch.zeros(3, 24, 24)})))
+        found = read_states(model, batch, (0, 1))
+        assert found.mask.all()
+        assert found.hidden[0].shape[1] == batch.encoded[0].length == 10
+        assert found.own.tolist() == [[False] + [True] * 9]
+
+
+def test_the_graph_reaches_the_weights_where_gradients_are_on() -> None:
+    model, batch = of_texts()
+    found = read_states(model, batch, (0, 1))
+    torch.autograd.backward(found.hidden[1].sum())
+    table = model.module.get_input_embeddings().weight
+    assert table.grad is not None and table.grad.any()
+    assert not any(part._forward_hooks for part in model.module.modules())
+    assert not model.module.training
+
+
+def test_train_mode_is_kept_on_request() -> None:
+    model, batch = of_texts()
+    model.module.train()
+    for part in model.module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.5
+    torch.manual_seed(0)
+    noisy = read_states(model, batch, (1,), training=True).hidden[0]
+    plain = read_states(model, batch, (1,)).hidden[0]
+    assert (noisy - plain).abs().max() > 1e-3
+    assert model.module.training

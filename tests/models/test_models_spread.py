@@ -18,7 +18,7 @@ import torch
 from architectures import ARCHITECTURES
 from architectures_measured import ready
 from everyday import only
-from tiny_models import bert, vit, wordpiece
+from tiny_models import bert, wordpiece
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoTokenizer
@@ -40,7 +40,6 @@ from workers.model_cache import ModelCache
 from workers.supervisor import options_per_device
 
 TEXTS = ["a nice film", "unbelievably good goods"]
-PARTS = ["bert.embeddings", "bert.encoder.layer.0", "bert.encoder.layer.1", "bert.pooler.dense"]
 
 
 @pytest.fixture
@@ -66,20 +65,40 @@ def two_cards(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- devices that are not there
 
 
-@pytest.mark.parametrize("device", ["cuda:2", "cuda:99"])
-def test_a_card_that_is_not_there_is_named_with_those_that_are(
-    folder: Path, two_cards: None, device: str
+@pytest.mark.usefixtures("two_cards")
+def test_a_card_that_is_not_there_is_named_with_those_that_are(folder: Path) -> None:
+    reported = r"'cuda:2' is not there: .* cuda:0, cuda:1;"
+    with pytest.raises(ModelLoadError, match=reported):
+        te.load_model(folder, device="cuda:2")
+    with pytest.raises(ConfigurationError, match=rf"worker: .*{reported}"):
+        device_worker._prepare_torch(WorkerOptions(device="cuda:2"))
+
+
+@pytest.mark.usefixtures("two_cards")
+@pytest.mark.parametrize(
+    ("source", "error", "reported"),
+    [
+        ("folder", ModelLoadError, r"no room on the cards .*cuda:0.*cuda:1.*device='cpu'"),
+        ("timm:test_vit?checkpoint=x.safetensors", ModelLoadError, "lies on one device"),
+        ("without accelerate", ConfigurationError, r"\.\[large\]"),
+        ("without cards", ModelLoadError, "torch sees none"),
+    ],
+)
+def test_what_cannot_be_spread_is_refused(
+    folder: Path,
+    source: str,
+    error: type[Exception],
+    reported: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = (
-        f"device '{device}' is not there: torch sees 2 CUDA device(s), cuda:0, cuda:1; use "
-        "device=one of these or 'cpu'"
-    )
-    with pytest.raises(ModelLoadError) as refused:
-        te.load_model(folder, device=device)
-    assert str(refused.value) == told
-    with pytest.raises(ConfigurationError) as refused_worker:
-        device_worker._prepare_torch(WorkerOptions(device=device))
-    assert str(refused_worker.value) == f"worker: {told}"
+    pytest.importorskip("accelerate")
+    if source == "without accelerate":
+        monkeypatch.setitem(sys.modules, "accelerate", None)
+    elif source == "without cards":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    with pytest.raises(error, match=reported):
+        te.load_model(source if ":" in source else folder, device="spread")
 
 
 @pytest.mark.parametrize("device", ["meta", "xpu:3", "mps:4", "hpu"])
@@ -89,35 +108,16 @@ def test_other_kinds_of_devices_are_looked_for_too(folder: Path, device: str) ->
         te.load_model(folder, device=device)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there are cards")
-def test_without_cards_a_model_cannot_lie_on_them(folder: Path) -> None:
-    with pytest.raises(ModelLoadError, match="'spread' is for CUDA devices, and torch sees none"):
-        te.load_model(folder, device="spread")
-
-
-def test_the_extra_is_named_where_it_is_missing(
-    folder: Path, two_cards: None, monkeypatch: pytest.MonkeyPatch
+def test_one_process_takes_all_cards_or_each_its_own(
+    two_cards: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "accelerate", None)
-    with pytest.raises(ConfigurationError, match=r"pip install '\.\[large\]'"):
-        te.load_model(folder, device="spread")
-
-
-def test_one_process_takes_all_cards_or_each_its_own() -> None:
-    (one,) = options_per_device("spread", WorkerOptions())
-    assert (one.device, one.neighbours) == ("spread", 1)
+    (whole,) = options_per_device("spread", WorkerOptions())
+    assert (whole.device, whole.neighbours) == ("spread", 1)
     assert len(options_per_device("spread,cpu:2", WorkerOptions())) == 3
     with pytest.raises(ConfigurationError, match="spread is all CUDA devices, so no other process"):
         options_per_device("spread,cuda:0", WorkerOptions())
-
-
-def test_all_cards_together_are_a_workers_memory(
-    two_cards: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Properties:
-        total_memory = 1000
-
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Properties)
+    properties = SimpleNamespace(total_memory=1000)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
     assert ModelCache("spread")._budget("spread") == 1000.0  # half of two
     assert ModelCache("cuda:1")._budget("cuda:1") == 500.0
 
@@ -132,24 +132,21 @@ def size_of(module: nn.Module) -> int:
 def test_blocks_follow_each_other_and_cards_are_about_evenly_full() -> None:
     module = bert(num_hidden_layers=8)
     whole = size_of(module)
-    found = card_map(module, {"cuda:0": 9 * whole, "cuda:1": 9 * whole, "cuda:2": whole}, "here")
-    cards = list(found.values())
-    assert cards == sorted(cards), "in the order of the model"
-    assert [name for name in found if "layer" in name] == [
-        f"bert.encoder.layer.{number}" for number in range(8)
-    ]
+    places = card_map(module, {"cuda:0": 9 * whole, "cuda:1": 9 * whole, "cuda:2": whole}, "here")
+    covers_once(places, module)
+    assert [*places.values()] == sorted(places.values()), "in the order of the model"
+    assert len([name for name in places if "layer." in name]) == 8
     filled = [
-        sum(size_of(module.get_submodule(name)) for name, card in found.items() if card == one)
+        sum(size_of(module.get_submodule(name)) for name, card in places.items() if card == one)
         for one in ("cuda:0", "cuda:1", "cuda:2")
     ]
     assert sum(filled) == whole
     assert max(filled) < 0.45 * whole, "an even share is a third"
-
-
-def test_every_parameter_has_a_place_by_its_module() -> None:
-    for module in (bert(), vit()):
-        found = card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
-        covers_once(found, module)
+    little = {"cuda:0": int(1.3 * size_of(module.bert.embeddings)), "cuda:1": 10**9}
+    places = card_map(module, little, "here")
+    assert [name for name, card in places.items() if card == "cuda:0"] == ["bert.embeddings"]
+    with pytest.raises(ModelLoadError, match="does not say where a Sequential may be cut"):
+        card_map(nn.Sequential(nn.Linear(4, 4)), {"cuda:0": 10**6}, "here")
 
 
 def covers_once(found: dict[str, str], module: nn.Module) -> None:
@@ -165,14 +162,6 @@ def test_a_module_with_tensors_beside_its_parts_is_not_cut() -> None:
     assert "bert.pooler.dense" in card_map(bert(), {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
 
 
-def test_a_small_card_gets_little() -> None:
-    module = bert()
-    sizes = [size_of(module.get_submodule(name)) for name in PARTS]
-    free = {"cuda:0": int(1.3 * sizes[0]), "cuda:1": 10**9}
-    found = card_map(module, free, "here")
-    assert [found[name] for name in PARTS] == ["cuda:0", "cuda:1", "cuda:1", "cuda:1"]
-
-
 def test_the_number_type_counts_and_no_weights_are_needed() -> None:
     with torch.device("meta"):
         module = bert().to(torch.float64)
@@ -180,16 +169,6 @@ def test_the_number_type_counts_and_no_weights_are_needed() -> None:
     with pytest.raises(ModelLoadError, match="here: the weights of this BertForSequenceClass"):
         card_map(module, room, "here")
     assert card_map(module.to(torch.float32), room, "here")["bert.embeddings"] == "cuda:0"
-
-
-def test_what_is_too_large_is_refused_with_its_size(folder: Path, two_cards: None) -> None:
-    pytest.importorskip("accelerate")
-    with pytest.raises(ModelLoadError) as refused:
-        te.load_model(folder, device="spread")
-    assert "there is no room on the cards (GiB for weights: cuda:0 3.73e-07, cuda:1 3" in str(
-        refused.value
-    )
-    assert "use dtype='bfloat16', more cards, or device='cpu'" in str(refused.value)
 
 
 def test_tied_weights_stay_together() -> None:
@@ -200,18 +179,6 @@ def test_tied_weights_stay_together() -> None:
     found = card_map(module, {"cuda:0": 10**6, "cuda:1": 10**6}, "here")
     assert found["classifier"] == found["bert.pooler.dense"]
     assert found["bert.encoder.layer.1"] == found["bert.embeddings"] == "cuda:0"
-
-
-def test_a_model_that_does_not_say_where_it_may_be_cut_is_refused() -> None:
-    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
-    with pytest.raises(ModelLoadError, match="does not say where a Sequential may be cut"):
-        card_map(module, {"cuda:0": 10**6}, "here")
-
-
-def test_a_timm_model_lies_on_one_device(two_cards: None) -> None:
-    pytest.importorskip("accelerate")
-    with pytest.raises(ModelLoadError, match="is a timm model, which lies on one device"):
-        te.load_model("timm:vit_tiny_patch16_224?checkpoint=x.safetensors", device="spread")
 
 
 # --- explanations
@@ -326,11 +293,6 @@ def cards() -> Iterator[None]:
 
 def on(card: int, *shape: int) -> torch.Tensor:
     return torch.empty(*shape, dtype=torch.float64, device=f"cuda:{card}")
-
-
-def test_two_cards_do_not_mix(cards: None) -> None:
-    with pytest.raises(RuntimeError, match=r"two .*devices,? cuda:0"):
-        _ = on(0, 2) + on(1, 2)
 
 
 def test_maps_of_layers_on_two_cards_are_read_beside_the_logits(cards: None) -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers
 from tiny_models import SIZES, bert, byte_level, text_items, wordpiece
 
-from transexplain.errors import ConfigurationError, ModelLoadError
+from transexplain.errors import ConfigurationError
 from transexplain.models.load import wrap
 from transexplain.models.loaded_model import Encoded, InputsOfText, LoadedModel
 from transexplain.models.text_encoder import tokens_of
@@ -155,15 +155,6 @@ def test_batches_are_padded_on_the_right(model: LoadedModel) -> None:
         model.collate([])
 
 
-def test_inputs_the_module_does_not_take_are_left_out() -> None:
-    config = transformers.DistilBertConfig(
-        vocab_size=18, dim=16, n_layers=2, n_heads=2, hidden_dim=24, max_position_embeddings=20
-    )
-    module = transformers.DistilBertForSequenceClassification(config)
-    model = wrap(module, modality="text", tokenizer=wordpiece())
-    assert set(encoded(model, "good film").inputs) == {"input_ids", "attention_mask"}
-
-
 def test_encoded_items_get_their_tokens_from_the_tokenizer(model: LoadedModel) -> None:
     one = encoded(
         model, {"input_ids": [[2, 11, 1, 3, 0]], "attention_mask": torch.tensor([1, 1, 1, 1, 0])}
@@ -205,14 +196,6 @@ def test_bad_encoded_items(model: LoadedModel, content: object, kind: str, repor
     found = failed(model, content)
     assert found.kind == kind
     assert reported in found.message
-
-
-def test_a_tokenizer_without_offsets_is_refused() -> None:
-    class Slow:
-        is_fast = False
-
-    with pytest.raises(ModelLoadError, match="fast tokenizer"):
-        wrap(bert(), modality="text", tokenizer=Slow())
 
 
 def one_by_one(text: str, encoding: Any) -> list[Token]:

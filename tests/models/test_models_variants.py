@@ -1,13 +1,12 @@
 """Models with some parameters replaced: they run, they share, and the audited one is untouched."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import timm
 import torch
 import transformers
-from tiny_models import SIZES, Recorder, bert, text_items, vit, wordpiece
+from tiny_models import SIZES, bert, text_items, vit, wordpiece
 from torch import Tensor, nn
 
 import transexplain as te
@@ -30,15 +29,8 @@ def picture() -> LoadedModel:
 
 def timm_picture() -> LoadedModel:
     torch.manual_seed(0)
-    module = timm.create_model(
-        "vit_tiny_patch16_224",
-        img_size=24,
-        patch_size=8,
-        embed_dim=16,
-        depth=2,
-        num_heads=2,
-        num_classes=4,
-    )
+    sizes = {"img_size": 24, "patch_size": 8, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    module = timm.create_model("vit_tiny_patch16_224", num_classes=4, **sizes)
     return te.wrap(module.eval(), modality="image")
 
 
@@ -77,20 +69,6 @@ def test_one_parameter_is_replaced_and_all_others_are_shared(
     assert other.ref.digest not in ("", model.ref.digest)
     assert other.ref.digest == variant(model, {name: new.clone()}).ref.digest
     assert other.ref.digest != variant(model, {name: new + 1}).ref.digest
-
-
-@MODELS
-def test_a_variant_has_its_own_input_layers(make: Callable[[], LoadedModel]) -> None:
-    model = make()
-    other = variant(model, {})
-    assert other.sites.block is not None
-    assert other.sites.block is other.module.get_submodule(other.sites.block_name)
-    assert other.sites.block is not model.sites.block
-    seen = Recorder()
-    with torch.no_grad():
-        tapped = other.run(batch_of(other), at="encoder", taps=seen)
-    assert "input_layer" in seen.events
-    assert torch.equal(tapped, logits_of(model))
 
 
 @MODELS
@@ -148,36 +126,13 @@ def test_parameters_that_do_not_fit_are_named() -> None:
 
 def test_the_steps_of_an_encoder_go_from_its_classifier_to_its_embeddings() -> None:
     steps = parameters_from_the_top(text())
-    assert [sorted({name.split(".")[1] for name in step}) for step in steps] == [
-        ["bias", "pooler", "weight"],
-        ["encoder"],
-        ["encoder"],
-        ["embeddings"],
-    ]
-    assert all(".layer.1." in name for name in steps[1])
-    assert all(".layer.0." in name for name in steps[2])
-    tops = parameters_from_the_top(timm_picture())
-    assert [step[0] for step in tops] == [
-        "norm.weight",
-        "blocks.1.norm1.weight",
-        "blocks.0.norm1.weight",
-        "cls_token",
-    ]
-    named = dict(picture().module.named_parameters())
-    assert sorted(name for step in parameters_from_the_top(picture()) for name in step) == sorted(
-        named
-    )
-
-
-def test_a_layer_that_is_used_again_is_one_step() -> None:
-    settings: dict[str, Any] = {**SIZES, "embedding_size": 16, "vocab_size": 18}
-    module = transformers.AlbertForSequenceClassification(transformers.AlbertConfig(**settings))
-    steps = parameters_from_the_top(te.wrap(module, modality="text", tokenizer=wordpiece()))
-    assert [step[-1] for step in steps] == [
-        "classifier.bias",
-        "albert.encoder.albert_layer_groups.0.albert_layers.0.ffn_output.bias",
-        "albert.encoder.embedding_hidden_mapping_in.bias",
-    ]
+    assert {name.split(".")[1] for name in steps[0]} == {"bias", "pooler", "weight"}
+    for number, part in ((1, ".layer.1."), (2, ".layer.0."), (3, ".embeddings.")):
+        assert all(part in name for name in steps[number])
+    tops = [step[0] for step in parameters_from_the_top(timm_picture())]
+    assert tops == ["norm.weight", "blocks.1.norm1.weight", "blocks.0.norm1.weight", "cls_token"]
+    names = [name for step in parameters_from_the_top(picture()) for name in step]
+    assert sorted(names) == sorted(dict(picture().module.named_parameters()))
 
 
 class Flat(nn.Module):
@@ -193,37 +148,28 @@ class Flat(nn.Module):
         return self.out(self.middle(self.embedding(input_ids).mean(1)).tanh())  # type: ignore[no-any-return]
 
 
-def test_without_a_layer_list_the_last_module_is_the_first_step() -> None:
-    steps = parameters_from_the_top(te.wrap(Flat(), modality="text", tokenizer=wordpiece()))
-    assert steps == (
+def test_steps_of_modules_that_are_laid_out_otherwise() -> None:
+    flat = te.wrap(Flat(), modality="text", tokenizer=wordpiece())
+    assert parameters_from_the_top(flat) == (
         ("out.weight", "out.bias"),
         ("embedding.weight", "middle.weight", "middle.bias"),
     )
-
-
-def test_a_classifier_is_on_top_wherever_it_is_registered() -> None:
     module = bert()
-    classifier = module.classifier
-    del module.classifier
-    parts = dict(module.named_children())
-    for name in parts:
-        delattr(module, name)
-    module.classifier = classifier
-    for name, part in parts.items():
-        module.add_module(name, part)
-    assert next(iter(module.named_parameters()))[0] == "classifier.weight"
+    module._modules = dict(reversed(module._modules.items()))  # the classifier registered first
     steps = parameters_from_the_top(te.wrap(module, modality="text", tokenizer=wordpiece()))
     assert {name.split(".")[1] for name in steps[0]} == {"bias", "pooler", "weight"}
     assert len(steps) == 4
+    config = transformers.AlbertConfig(**SIZES, embedding_size=16, vocab_size=18)
+    shared = transformers.AlbertForSequenceClassification(config)
+    steps = parameters_from_the_top(te.wrap(shared, modality="text", tokenizer=wordpiece()))
+    assert [step[-1].split(".")[-2] for step in steps] == [
+        *("classifier", "ffn_output", "embedding_hidden_mapping_in")  # its layer is used twice
+    ]
 
 
 def test_cached_values_are_computed_once_for_every_key() -> None:
-    model, made = text(), []
-
-    def make() -> int:
-        made.append(len(made))
-        return made[-1]
-
-    assert [kept(model, "a", key, make) for key in (1, 1, 2, 2, 1)] == [0, 0, 1, 1, 2]
-    assert [kept(model, "b", 1, make), kept(model, "a", 1, make)] == [3, 2]
-    assert kept(text(), "a", 1, make) == 4
+    model, calls = text(), iter(range(9))
+    values = [kept(model, "a", key, lambda: next(calls)) for key in (1, 1, 2, 2, 1)]
+    assert values == [0, 0, 1, 1, 2]
+    assert [kept(model, name, 1, lambda: next(calls)) for name in "ba"] == [3, 2]
+    assert kept(text(), "a", 1, lambda: next(calls)) == 4

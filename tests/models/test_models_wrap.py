@@ -8,8 +8,8 @@ import timm
 import torch
 import transformers
 from PIL import Image
-from tiny_language import byte_pairs, causal
-from tiny_models import bert, text_items, vit, wordpiece
+from tiny_language import byte_pairs
+from tiny_models import bert, text_items, wordpiece
 from torch import nn
 
 import transexplain as te
@@ -31,47 +31,32 @@ def test_names_come_from_the_config_unless_given() -> None:
 
 
 def test_digest_is_of_the_weights_and_the_class() -> None:
-    module = bert()
-    first = wrap(module, modality="text").ref.digest
-    assert wrap(bert(), modality="text").ref.digest == first
-    with torch.no_grad():
-        module.classifier.bias[0] += 1
-    assert wrap(module, modality="text").ref.digest != first
-
     class Other(nn.Linear):
         pass
 
-    plain, other = nn.Linear(2, 2), Other(2, 2)
-    other.load_state_dict(plain.state_dict())
-    digests = {
-        wrap(nn.Sequential(nn.Flatten(), part), modality="image", input_size=(1, 1, 2)).ref.digest
-        for part in (plain, other)
-    }
-    assert len(digests) == 2
+    def digest(kind: type[nn.Linear], bias: float) -> str:
+        part = kind(2, 2)
+        nn.init.ones_(part.weight)
+        nn.init.constant_(part.bias, bias)
+        module = nn.Sequential(nn.Flatten(), part)
+        return wrap(module, modality="image", input_size=(1, 1, 2)).ref.digest
+
+    assert digest(nn.Linear, 0) == digest(nn.Linear, 0)
+    assert len({digest(nn.Linear, 0), digest(nn.Linear, 1), digest(Other, 0)}) == 3
 
 
 def test_timm_models_bring_their_transform() -> None:
-    module = timm.create_model(
-        "vit_tiny_patch16_224", img_size=48, embed_dim=16, depth=2, num_heads=2, num_classes=3
-    )
-    model = wrap(module, modality="image")
-    assert model.classes == ("0", "1", "2")
+    sizes = {"img_size": 48, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    module = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)
+    model = wrap(module)
+    assert (model.modality, model.classes) == ("image", ("0", "1", "2"))
+    assert te.load_model(module).ref.digest == model.ref.digest
     [one] = model.encode(text_items(Image.new("RGB", (100, 80))))
-    assert isinstance(one, Encoded)
     assert one.inputs["pixel_values"].shape == (3, 48, 48)
     grid = PatchGrid(rows=3, cols=3, height=48, width=48, prefix=1)
-    assert isinstance(one.features, PatchGrid)
     assert replace(one.features, box=grid.box) == grid
     # resized to 66 x 53, of which the middle 48 x 48 are seen
     assert one.features.box == pytest.approx((9 / 66, 2 / 53, 57 / 66, 50 / 53), abs=0.005)
-
-
-def test_float64_and_half_precision_keep_their_type() -> None:
-    model = wrap(vit().double(), modality="image")
-    [one] = model.encode(text_items({"pixel_values": torch.zeros(3, 24, 24)}))
-    assert isinstance(one, Encoded)
-    assert model.collate([one]).inputs["pixel_values"].dtype == torch.float64
-    assert model.ref.dtype == "float64"
 
 
 def test_a_picture_size_is_required_only_where_it_is_unknown() -> None:
@@ -84,20 +69,6 @@ def test_a_picture_size_is_required_only_where_it_is_unknown() -> None:
     assert one.features == PatchGrid(rows=7, cols=9, height=7, width=9)
     with pytest.raises(ModelLoadError, match=r"tensor \(3, H, W\)"):
         wrap(module, modality="image", transform=lambda _: torch.zeros(3))
-
-
-def test_other_modalities_are_refused() -> None:
-    with pytest.raises(ModelLoadError, match="known: text, image, nodes"):
-        wrap(nn.Linear(2, 2), modality="sound")
-
-
-def test_modules_that_are_no_classifiers_are_refused() -> None:
-    with pytest.raises(ModelLoadError, match="torch module"):
-        wrap("bert", modality="text")  # type: ignore[arg-type]
-    with pytest.raises(ModelLoadError, match="logits"):
-        wrap(nn.Identity(), modality="image", input_size=(3, 4, 4))
-    with pytest.raises(ModelLoadError, match="classes="):
-        wrap(nn.Conv2d(1, 2, 3), modality="image", input_size=(3, 4, 4))
 
 
 @pytest.mark.parametrize("package", ["bitsandbytes.nn.modules", "awq.modules"])
@@ -171,13 +142,6 @@ def test_packed_tensors_are_refused_by_name(package: str, monkeypatch: pytest.Mo
         wrap(module, tokenizer=wordpiece())
 
 
-def test_weights_made_in_inference_mode_are_refused() -> None:
-    with torch.inference_mode():
-        module = bert()
-    with pytest.raises(ModelLoadError, match=r"made inside torch\.inference_mode"):
-        wrap(module, tokenizer=wordpiece())
-
-
 @pytest.mark.parametrize("how", ["whole", "in place", "a layer", "forward", "DataParallel"])
 def test_a_compiled_or_parallel_module_is_explained_as_it_was_written(how: str) -> None:
     plain = wrap(bert(), tokenizer=wordpiece())
@@ -207,11 +171,6 @@ def test_a_compiled_or_parallel_module_is_explained_as_it_was_written(how: str) 
 
 def _never(graph: object, inputs: object) -> None:
     raise AssertionError("compiled after all")
-
-
-def test_a_language_model_in_memory_names_the_function_that_fits() -> None:
-    with pytest.raises(ModelLoadError, match=r"load_language_model.*explain_answers"):
-        wrap(causal(), tokenizer=byte_pairs())
 
 
 def test_a_decoder_without_a_padding_token_names_the_remedy() -> None:
@@ -251,21 +210,3 @@ def test_a_text_that_is_also_read_beside_the_input_layer_is_noted(method: str) -
     (once,) = te.explain(wrap(bert(), tokenizer=wordpiece()), "a good film", method)
     assert any("of the first pass" in note for note in twice.notes)
     assert not any("of the first pass" in note for note in once.notes)
-
-
-class AlwaysDropping(nn.Module):
-    """Dropout that no mode turns off."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.whole = bert()
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        pooled = self.whole.bert(input_ids, attention_mask=attention_mask).pooler_output
-        return self.whole.classifier(nn.functional.dropout(pooled, 0.5))
-
-
-def test_a_model_whose_every_pass_differs_is_refused_before_any_method_explains_it() -> None:
-    with pytest.raises(ModelLoadError, match="dropout is on in eval mode"):
-        wrap(AlwaysDropping().eval(), tokenizer=wordpiece())
-    wrap(bert().train(), tokenizer=wordpiece())  # whose dropout eval mode turns off

@@ -26,14 +26,15 @@ from transexplain.types.pairs import texts_of
 
 Call = Callable[..., tuple[int, str]]
 PAIR = ("a nice film", "good goods  x")
-#: what Word writes for a hyphen that breaks no line, and what divides records in library catalogues
-RECORD_SEPARATOR = "\x1e"
+
+
+def three_classes() -> Any:
+    return bert(id2label={0: "no", 1: "maybe", 2: "yes"})
 
 
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    torch.manual_seed(0)
-    return te.wrap(bert(id2label={0: "no", 1: "maybe", 2: "yes"}), tokenizer=wordpiece())
+    return te.wrap(three_classes(), tokenizer=wordpiece())
 
 
 def test_positions_count_characters_of_both_texts(model: LoadedModel) -> None:
@@ -52,53 +53,30 @@ def test_positions_count_characters_of_both_texts(model: LoadedModel) -> None:
 
 def test_the_model_reads_what_its_tokenizer_makes_of_a_pair(model: LoadedModel) -> None:
     (one,) = te.explain(model, [PAIR], target="class:yes")
-    with torch.no_grad():
-        inputs = wordpiece()(*PAIR, return_tensors="pt")
-        wanted = model.module(**inputs).logits[0, 2]
-    assert inputs["token_type_ids"].max() == 1
-    assert one.logit == pytest.approx(float(wanted), abs=1e-5)
+    assert max(wordpiece()(*PAIR)["token_type_ids"]) == 1
+    assert one.logit == pytest.approx(logits_of(PAIR)[2], abs=1e-5)
 
 
 @pytest.mark.parametrize(
-    "content",
+    "texts",
     [
-        "a nice\x1efilm",
-        "a nice \x1e film",
-        "\x1ea nice film",
-        "a nice film\x1e",
-        "a\x1e\x1enice\x1efilm",
-        ("a\x1enice film", "good\x1egoods"),
+        *(("a nice\x1efilm",), ("a nice \x1e film",), ("\x1ea nice film",), ("a nice film\x1e",)),
+        *(("a\x1e\x1enice\x1efilm",), ("a\x1enice film", "good\x1egoods")),
         ("a nice film\x1e", "\x1egood goods"),
     ],
 )
 def test_a_record_separator_in_a_text_is_a_character_of_it(
-    model: LoadedModel, content: str | tuple[str, str]
+    model: LoadedModel, texts: tuple[str, ...]
 ) -> None:
-    given = content if isinstance(content, tuple) else (content,)
+    """As Word writes hyphens that break no line, and library catalogues divide their records."""
+    content = texts if texts[1:] else texts[0]
     (one,) = te.explain(model, [content], target="class:yes")
-    with torch.no_grad():
-        inputs = wordpiece()(*given, return_tensors="pt")
-        expected = model.module(**inputs).logits[0, 2]
-    assert one.logit == pytest.approx(float(expected), abs=1e-6)
-    assert [token.text for token in one.features if token.special] == [
-        "[CLS]",
-        *["[SEP]"] * len(given),
-    ]
-    assert texts_of(one.text, one.second_at) == given
-    assert len(one.by_text()) == len(given)
-    assert token_html(one).count("tx-divider") == len(given) - 1
-
-
-def test_a_text_of_record_separators_alone_is_blank(model: LoadedModel) -> None:
-    (one,) = te.explain(model, [RECORD_SEPARATOR * 3], on_error="record")
-    assert one.kind == "empty-text"
-
-
-def test_a_word_is_of_one_text_where_both_have_one(model: LoadedModel) -> None:
-    (one,) = te.explain(model, [("film", "film")])
-    assert [word.text for word in one.words()] == ["film", "film"]
-    (whole,) = te.explain(model, ["film film"])
-    assert whole.by_text() == (pytest.approx(sum(w.relevance for w in whole.words()), abs=1e-6),)
+    assert one.logit == pytest.approx(logits_of(texts)[2], abs=1e-6)
+    special = [token.text for token in one.features if token.special]
+    assert special == ["[CLS]", *["[SEP]"] * len(texts)]
+    assert texts_of(one.text, one.second_at) == texts
+    assert len(one.by_text()) == len(texts)
+    assert token_html(one).count("tx-divider") == len(texts) - 1
 
 
 def test_pairs_and_texts_stand_beside_each_other(model: LoadedModel) -> None:
@@ -109,18 +87,20 @@ def test_pairs_and_texts_stand_beside_each_other(model: LoadedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pair", "message"),
+    ("content", "reported"),
     [
-        (("", "a"), "the first text of the pair is empty"),
-        (("a", "  "), "the second text of the pair is empty"),
+        (("", "a"), "the first text of the pair"),
+        (("a", "  "), "the second text of the pair"),
+        (3 * "\x1e", "empty"),
     ],
 )
 def test_bad_pairs_are_named_and_cost_no_other(
-    model: LoadedModel, pair: tuple[str, str], message: str
+    model: LoadedModel, content: str | tuple[str, str], reported: str
 ) -> None:
-    found = te.explain(model, [PAIR, pair, "good"], on_error="record")
+    found = te.explain(model, [PAIR, content, "good"], on_error="record")
     assert [hasattr(one, "relevance") for one in found] == [True, False, True]
-    assert message in found[1].message
+    assert found[1].kind == "empty-text"
+    assert reported in found[1].message
 
 
 def test_long_pairs_have_all_of_the_shorter_text_in_every_window(model: LoadedModel) -> None:
@@ -135,16 +115,10 @@ def test_long_pairs_have_all_of_the_shorter_text_in_every_window(model: LoadedMo
     assert cut.words()[-1].text == "goods", "the longer text is cut"
 
 
-def test_both_texts_are_drawn_with_a_line_between(model: LoadedModel) -> None:
-    (one,) = te.explain(model, [PAIR])
-    drawn = token_html(one)
-    assert drawn.count("tx-divider") == 1
-
-
 def specification(
     folder: Path, rows: Sequence[dict[str, Any]], text: str | Sequence[str], **keys: Any
 ) -> Path:
-    bert(id2label={0: "no", 1: "maybe", 2: "yes"}).save_pretrained(folder / "model")
+    three_classes().save_pretrained(folder / "model")
     wordpiece().save_pretrained(folder / "model")
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (folder / "pairs.jsonl").write_text(lines, encoding="utf-8")
@@ -164,31 +138,6 @@ def specification(
     return folder / "audit.yaml"
 
 
-@pytest.mark.exhaustive
-def test_an_audit_of_pairs(call: Call, tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"premise": "a nice film" + " x" * (i % 4), "hypothesis": "good goods", "label": "yes"}
-        for i in range(12)
-    ]
-    rows[3]["hypothesis"] = " "
-    rows[5] = {"premise": None, "hypothesis": "good", "label": "no"}
-    code, printed = call("run", str(specification(tmp_path, rows, ["premise", "hypothesis"])))
-    assert "2 failed (1 empty-text and 1 null)" in printed, (code, printed)
-    (page,) = Path("audits").glob("pairs-*.html")
-    assert "tx-divider" in page.read_text(encoding="utf-8")
-    code, printed = call("export", "--format", "jsonl", "-o", "pairs.jsonl.out")
-    assert code == 0, printed
-    found = [json.loads(line) for line in Path("pairs.jsonl.out").read_text().splitlines()]
-    assert all(one["text"][one["second_at"] :] == "good goods" for one in found)
-    code, printed = call("verify", "--items", "4")
-    assert code == 0, printed
-    (report,) = Path("audits").glob("pairs-*.json")
-    rows = json.loads(report.read_text(encoding="utf-8"))["groups"]["rows"]
-    assert sum(row["mentions"] for row in rows if row["group"] == "things") >= 2 * len(found), (
-        "film in the first text, goods in the second"
-    )
-
-
 SINGLE = ["a nice\x1efilm", "\x1egood film", "a film\x1e", "good\x1egoods\x1ex", "a nice film"]
 PAIRS = [
     ("a nice\x1efilm", "good goods"),
@@ -200,10 +149,9 @@ PAIRS = [
 
 def logits_of(texts: Sequence[str]) -> NDArray[np.float64]:
     """(C,) by the module and its tokenizer themselves."""
-    module, tokenizer = bert(id2label={0: "no", 1: "maybe", 2: "yes"}), wordpiece()
     with torch.no_grad():
-        found: NDArray[np.float64] = module(**tokenizer(*texts, return_tensors="pt")).logits[0]
-    return np.asarray(found, dtype=np.float64)
+        rows = three_classes()(**wordpiece()(*texts, return_tensors="pt")).logits
+    return np.asarray(rows[0], dtype=np.float64)
 
 
 @pytest.mark.parametrize("items", [SINGLE, PAIRS], ids=["single", "pairs"])

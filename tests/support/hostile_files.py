@@ -1,7 +1,6 @@
 """Small files that ask for much time or memory, and damaged ones: made here, never kept."""
 
 import io
-import json
 import tarfile
 import zipfile
 from collections.abc import Mapping
@@ -83,7 +82,7 @@ def zipped(named: Mapping[str, str]) -> bytes:
 def damaged_workbooks() -> dict[str, bytes]:
     """Workbooks that no program opens, by what is wrong with them."""
     whole = parts()
-    sheet, strings = "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml"
+    sheet, relations = "xl/worksheets/sheet1.xml", "xl/_rels/workbook.xml.rels"
     good = zipped(whole)
     place = good.index(b"xl/workbook.xml") + 60
     encrypted = bytearray(good)
@@ -91,48 +90,29 @@ def damaged_workbooks() -> dict[str, bytes]:
         at = -1
         while (at := encrypted.find(mark, at + 1)) >= 0:
             encrypted[at + flags] |= 1
-    cycle = whole["xl/_rels/workbook.xml.rels"].replace(
-        "worksheets/sheet1.xml", "_rels/workbook.xml.rels"
-    )
+
+    def changed(part: str, old: str, new: str) -> bytes:
+        return zipped(whole | {part: whole[part].replace(old, new)})
+
+    entities = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True):
+        entities += f'<!ENTITY {name} "{f"&{before};" * 10}">'
     return {
         "cut off": good[:-300],
         "no workbook": zipped({k: v for k, v in whole.items() if k != "xl/workbook.xml"}),
         "no sheet": zipped({k: v for k, v in whole.items() if k != sheet}),
-        "bad XML": zipped(whole | {sheet: whole[sheet].replace("</sheetData>", "")}),
-        "bad XML of strings": zipped(whole | {strings: "<sst><si>"}),
-        "index of a string": zipped(parts(ROWS.replace("<v>0</v>", "<v>99</v>"))),
-        "a number of letters": zipped(parts(ROWS.replace('t="s"><v>0', "><v>x1"))),
+        "bad XML": changed(sheet, "</sheetData>", ""),
+        "bad XML of strings": zipped(whole | {"xl/sharedStrings.xml": "<sst><si>"}),
+        "index of a string": changed(sheet, "<v>0</v>", "<v>99</v>"),
+        "a number of letters": changed(sheet, 't="s"><v>0', "><v>x1"),
         "content types": zipped(whole | {"[Content_Types].xml": "<Types/>"}),
         "encrypted": bytes(encrypted),
-        "absolute path": zipped(
-            whole
-            | {
-                "xl/_rels/workbook.xml.rels": whole["xl/_rels/workbook.xml.rels"].replace(
-                    "worksheets/sheet1.xml", "/etc/passwd"
-                )
-            }
-        ),
-        "a way out": zipped(
-            whole
-            | {
-                "xl/_rels/workbook.xml.rels": whole["xl/_rels/workbook.xml.rels"].replace(
-                    "worksheets/sheet1.xml", "../../../../etc/passwd"
-                )
-            }
-        ),
+        "absolute path": changed(relations, "worksheets/sheet1.xml", "/etc/passwd"),
+        "a way out": changed(relations, "worksheets/sheet1.xml", "../../../../etc/passwd"),
         "wrong checksum": good[:place] + bytes([good[place] ^ 255]) + good[place + 1 :],
-        "a cycle": zipped(whole | {"xl/_rels/workbook.xml.rels": cycle}),
+        "a cycle": changed(relations, "worksheets/sheet1.xml", "_rels/workbook.xml.rels"),
         "entities": zipped(
-            whole
-            | {
-                sheet: '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
-                + "".join(
-                    f'<!ENTITY {name} "{f"&{before};" * 10}">'
-                    for before, name in zip("abcdefgh", "bcdefghi", strict=True)
-                )
-                + "]>"
-                + whole[sheet].replace("<is><t>a</t></is>", "<is><t>&i;</t></is>")
-            }
+            whole | {sheet: f"{entities}]>" + whole[sheet].replace("<t>a</t>", "<t>&i;</t>")}
         ),
     }
 
@@ -214,10 +194,3 @@ def many_scans(scans: int, side: int = 8000) -> bytes:
     data = stream.getvalue()
     last = data.rindex(b"\xff\xda")
     return data[:last] + data[last:-2] * scans + b"\xff\xd9"
-
-
-def attribution_row(tokens: int, **more: Any) -> str:
-    """A row of an import of so many tokens, as a line of JSON."""
-    words = [f"word{place}" for place in range(tokens)]
-    row = {"id": "1", "text": " ".join(words), "tokens": words, "scores": [0.5] * tokens}
-    return json.dumps(row | {"prediction": "pos"} | more) + "\n"

@@ -5,17 +5,353 @@ stand around it. Constants are the same for every item.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
-from operator_examples_functions import FUNCTIONS
-from operator_examples_moves import MOVES
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-from toy_networks import inputs
+from toy_networks import inputs, seeded
 
 Example = Callable[[Tensor], Tensor]
 MASK = inputs(4, 6, seed=2) > 0
 ROW, FULL = inputs(6, seed=3), inputs(4, 6, seed=4)
+
+
+PLACES = torch.tensor([2, 0, 3])
+
+
+def square(x: Tensor) -> Tensor:
+    """(B, 4, 6) -> (B, 2, 4, 3) for operators over pictures."""
+    return x.view(-1, 2, 4, 3)
+
+
+def box(x: Tensor) -> Tensor:
+    """(B, 4, 6) -> (B, 1, 2, 4, 3) for operators over volumes."""
+    return x.view(-1, 1, 2, 4, 3)
+
+
+def mixed(transform: Callable[[Tensor], Tensor]) -> Example:
+    """The real part of a Fourier transform."""
+    return lambda x: transform(x).real
+
+
+def sampled(x: Tensor) -> Tensor:
+    grid = torch.tanh(inputs(1, 3, 3, 2)).expand(len(x), -1, -1, -1)
+    return F.grid_sample(square(x), grid, align_corners=False)
+
+
+SHAPES: dict[str, Example] = {
+    "reshape": lambda x: torch.reshape(x, (len(x), -1)),
+    "reshape_as": lambda x: x.reshape_as(torch.zeros(len(x), 24)),
+    "view": lambda x: x.view(-1, 24),
+    "view_as": lambda x: x.view_as(torch.zeros(len(x), 24)),
+    "contiguous": lambda x: x.transpose(1, 2).contiguous(),
+    "clone": lambda x: x.clone(),
+    "flatten": lambda x: torch.flatten(x, start_dim=1),
+    "unflatten": lambda x: x.unflatten(2, (2, 3)),
+    "ravel": lambda x: x.ravel().view(len(x), -1),
+    "squeeze": lambda x: x[:, :1].squeeze(1),
+    "unsqueeze": lambda x: x.unsqueeze(dim=2),
+    "transpose": lambda x: torch.transpose(x, 0, 1).transpose(0, 1),
+    "permute": lambda x: x.permute(1, 2, 0).permute((2, 0, 1)),
+    "movedim": lambda x: x.movedim(0, 2).movedim(2, 0),
+    "moveaxis": lambda x: x.moveaxis(1, 2),
+    "swapaxes": lambda x: x.swapaxes(1, 2),
+    "swapdims": lambda x: x.swapdims(0, 1).swapdims(0, 1),
+    "t": lambda x: x.reshape(-1, 6).t().t().reshape(len(x), -1),
+    "adjoint": lambda x: x.adjoint(),
+    "T": lambda x: x.reshape(-1, 6).T.T.reshape(len(x), -1),
+    "mT": lambda x: x.mT,
+    "H": lambda x: x.reshape(-1, 6).H.H.reshape(len(x), -1),
+    "mH": lambda x: x.mH,
+    "__getitem__": lambda x: x[:, PLACES] + x[:, [1, 0, 1]] + x[:, 1:, None, ..., :][:, :, 0],
+    "narrow": lambda x: x.narrow(1, 1, 2),
+    "select": lambda x: x.select(1, 2),
+    "index_select": lambda x: torch.index_select(x, 1, PLACES),
+    "gather": lambda x: x.gather(1, PLACES.view(1, 3, 1).expand(len(x), 3, 6)),
+    "take_along_dim": lambda x: x.take_along_dim(PLACES.view(1, 3, 1), dim=1),
+    "split": lambda x: x.split(3, dim=-1)[1],
+    "split_with_sizes": lambda x: x.split_with_sizes((2, 4), 2)[1],
+    "tensor_split": lambda x: x.tensor_split(3, dim=2)[2],
+    "chunk": lambda x: x.chunk(2, -1)[0] + torch.chunk(x, chunks=2, dim=-1)[1],
+    "unbind": lambda x: x.unbind(1)[3],
+    "unfold": lambda x: x.unfold(2, 3, 2),
+    "expand": lambda x: x[:, None].expand(-1, 2, -1, -1),
+    "expand_as": lambda x: x[:, :1].expand_as(x),
+    "broadcast_to": lambda x: x[:, :, :1].broadcast_to(x.shape),
+    "repeat": lambda x: x.repeat(1, 2, 1),
+    "repeat_interleave": lambda x: x.repeat_interleave(2, dim=1),
+    "tile": lambda x: x.tile((1, 1, 2)),
+    "roll": lambda x: torch.roll(x, shifts=(1, -2), dims=(1, 2)),
+    "flip": lambda x: x.flip((1, 2)),
+    "fliplr": lambda x: x.fliplr(),
+    "flipud": lambda x: x.permute(1, 0, 2).flipud().permute(1, 0, 2),
+    "rot90": lambda x: x.rot90(1, (1, 2)),
+    "tril": lambda x: x.tril(),
+    "triu": lambda x: x.triu(1),
+    "diagonal": lambda x: x.diagonal(dim1=1, dim2=2),
+    "as_strided": lambda x: x.contiguous().as_strided((len(x), 3, 2, 6), (24, 6, 6, 1)),
+    "to": lambda x: x.to(torch.float64).to(device="cpu"),
+    "type": lambda x: x.type(torch.float64),
+    "type_as": lambda x: x.type_as(torch.zeros(1).double()),
+    "float": lambda x: x.float(),
+    "double": lambda x: x.double(),
+    "half": lambda x: x.half(),
+    "bfloat16": lambda x: x.bfloat16(),
+    "cpu": lambda x: x.cpu(),
+    "positive": torch.positive,
+    "__pos__": lambda x: +x,
+    "cuda": lambda x: x.cuda().cpu(),
+    "detach_": lambda x: x + 0.0 * torch.tanh(x).detach_(),
+    "requires_grad_": lambda x: x.clone().requires_grad_(),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x.view(-1, 4, 2, 3), 2),
+    "pixel_unshuffle": lambda x: F.pixel_unshuffle(x.view(-1, 1, 4, 6), 2),
+    "channel_shuffle": lambda x: F.channel_shuffle(x.view(-1, 4, 2, 3), 2),
+    "view_as_complex": lambda x: torch.view_as_real(torch.view_as_complex(x.view(-1, 12, 2))),
+    "view_as_real": lambda x: torch.view_as_real(torch.fft.fft(x)),
+    "real": lambda x: torch.fft.fft(x).real + torch.real(torch.fft.fft(x, dim=1)),
+}
+
+
+CHOICES: dict[str, Example] = {
+    "max_pool1d": lambda x: F.max_pool1d(x, 2) + torch.max_pool1d(x, 2),
+    "max_pool2d": lambda x: F.max_pool2d(square(x), 2, stride=1, padding=1),
+    "max_pool3d": lambda x: F.max_pool3d(box(x), kernel_size=(1, 2, 2)),
+    "max_pool1d_with_indices": lambda x: F.max_pool1d(x, 2, return_indices=True)[0],
+    "max_pool2d_with_indices": lambda x: F.max_pool2d(square(x), 2, return_indices=True)[0],
+    "max_pool3d_with_indices": lambda x: F.max_pool3d(box(x), 2, return_indices=True)[0],
+    "adaptive_max_pool1d": lambda x: torch.adaptive_max_pool1d(x, 2)[0],
+    "adaptive_max_pool2d": lambda x: F.adaptive_max_pool2d(square(x), 2),
+    "adaptive_max_pool3d": lambda x: F.adaptive_max_pool3d(box(x), (1, 2, 2)),
+    "adaptive_max_pool1d_with_indices": lambda x: F.adaptive_max_pool1d(x, 2, True)[0],
+    "adaptive_max_pool2d_with_indices": lambda x: F.adaptive_max_pool2d(square(x), 2, True)[0],
+    "adaptive_max_pool3d_with_indices": lambda x: F.adaptive_max_pool3d(box(x), 2, True)[0],
+    "topk": lambda x: x.topk(2, dim=1).values + torch.topk(x, 2, 1, largest=False)[0],
+    "sort": lambda x: x.sort(dim=-1, descending=True).values,
+    "amax": lambda x: x.amax((1, 2), keepdim=True)[:, 0],
+    "amin": lambda x: torch.amin(x, dim=-1),
+    "max": lambda x: x.max(1).values[:, None] + torch.max(x, x.flip(1)) + torch.max(x, inputs(6)),
+    "min": lambda x: x.min(dim=1)[0][:, None] + torch.min(inputs(6), x),
+    "maximum": lambda x: torch.maximum(x, inputs(6)) + x.maximum(x.roll(1, 1)),
+    "minimum": lambda x: torch.minimum(x, x.roll(1, 1)),
+}
+
+
+MIXTURES: dict[str, Example] = {
+    "avg_pool1d": lambda x: F.avg_pool1d(x, 3, 2, 1),
+    "avg_pool2d": lambda x: F.avg_pool2d(square(x), 2, ceil_mode=True),
+    "avg_pool3d": lambda x: F.avg_pool3d(box(x), 2),
+    "adaptive_avg_pool1d": lambda x: F.adaptive_avg_pool1d(x, 4),
+    "adaptive_avg_pool2d": lambda x: F.adaptive_avg_pool2d(square(x), (1, 2)),
+    "adaptive_avg_pool3d": lambda x: F.adaptive_avg_pool3d(box(x), 2),
+    "interpolate": lambda x: F.interpolate(square(x), scale_factor=2, mode="bicubic"),
+    "grid_sample": sampled,
+    "cumsum": lambda x: x.cumsum(1),
+    "diff": lambda x: torch.diff(x, dim=-1),
+    "fft_fft": mixed(torch.fft.fft),
+    "fft_ifft": mixed(torch.fft.ifft),
+    "fft_fft2": mixed(torch.fft.fft2),
+    "fft_ifft2": mixed(torch.fft.ifft2),
+    "fft_fftn": mixed(lambda x: torch.fft.fftn(x, dim=(1, 2))),
+    "fft_ifftn": mixed(lambda x: torch.fft.ifftn(x, dim=(1, 2))),
+    "fft_rfft": mixed(torch.fft.rfft),
+    "fft_irfft": lambda x: torch.fft.irfft(torch.fft.rfft(x)),
+    "fft_rfft2": mixed(torch.fft.rfft2),
+    "fft_irfft2": lambda x: torch.fft.irfft2(torch.fft.rfft2(x)),
+    "fft_rfftn": mixed(lambda x: torch.fft.rfftn(x, dim=(1, 2))),
+    "fft_irfftn": lambda x: torch.fft.irfftn(torch.fft.rfftn(x, dim=(1, 2)), dim=(1, 2)),
+    "fft_fftshift": lambda x: torch.fft.fftshift(x, dim=2),
+    "fft_ifftshift": lambda x: torch.fft.ifftshift(x, dim=2),
+    "im2col": lambda x: F.unfold(square(x), 2, padding=1),
+    "upsample": lambda x: F.upsample(square(x), scale_factor=2),
+    "col2im": lambda x: F.fold(x.view(-1, 4, 6), (3, 4), (2, 2), stride=1),
+    "fold": lambda x: F.fold(x.view(-1, 4, 6), (3, 4), (2, 2)),
+}
+
+
+MOVES: dict[str, Example] = {**SHAPES, **CHOICES, **MIXTURES}
+
+
+CAUSAL = torch.ones(4, 4, dtype=torch.bool).tril()
+
+
+#: the third query sees nothing
+BLIND = CAUSAL & (torch.arange(4) != 2)[:, None]
+
+
+LAYER = seeded(nn.Linear(6, 18), 5)
+
+
+def in_place(name: str, *args: object) -> Example:
+    """The in-place method `name` on a carrier of its own."""
+    return lambda x: getattr(torch.tanh(x) + x, name)(*args)
+
+
+ACTIVATIONS: dict[str, Example] = {
+    "gelu": lambda x: F.gelu(x) + F.gelu(x, approximate="tanh"),
+    "relu": lambda x: F.relu(x) + torch.relu(x) + F.relu(2.0 * x, inplace=True),
+    "relu_": in_place("relu_"),
+    "relu6": lambda x: F.relu6(4.0 * x),
+    "silu": lambda x: F.silu(x) + F.silu(2.0 * x, True),
+    "silu_": lambda x: torch._C._nn.silu_(torch.tanh(x) + x),
+    "tanh": torch.tanh,
+    "tanh_": in_place("tanh_"),
+    "sigmoid": torch.sigmoid,
+    "sigmoid_": in_place("sigmoid_"),
+    "elu": lambda x: F.elu(x, alpha=0.5),
+    "elu_": lambda x: F.elu_(torch.tanh(x) + x),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 0.5),
+    "mish": F.mish,
+    "hardswish": lambda x: F.hardswish(3.0 * x),
+    "hardswish_": lambda x: torch._C._nn.hardswish_(3.0 * x) + F.hardswish(2.0 * x, True),
+    "hardsigmoid": lambda x: F.hardsigmoid(3.0 * x),
+    "hardtanh": lambda x: F.hardtanh(x, min_val=-0.5),
+    "hardtanh_": lambda x: F.hardtanh_(torch.tanh(x) + x),
+    "leaky_relu": lambda x: F.leaky_relu(x, 0.1),
+    "leaky_relu_": lambda x: F.leaky_relu_(torch.tanh(x) + x),
+    "prelu": lambda x: F.prelu(x, inputs(4)) + F.prelu(x, torch.tensor([0.2]).double()),
+    "softplus": F.softplus,
+    "softsign": F.softsign,
+    "tanhshrink": F.tanhshrink,
+    "logsigmoid": F.logsigmoid,
+    "log_sigmoid": F.logsigmoid,
+    "erf": torch.erf,
+    "_threshold": lambda x: F.threshold(x, 0.1, 0.3),
+    "threshold": lambda x: torch.threshold(x, 0.1, 0.2),
+    "acos": lambda x: torch.acos(0.9 * torch.tanh(x)),
+    "asin": lambda x: torch.asin(0.9 * torch.tanh(x)),
+    "atan": torch.atan,
+    "pow": lambda x: torch.pow(x, 3) + x.pow(exponent=2),
+    "pow_": in_place("pow_", 2),
+    "__pow__": lambda x: x**2 + 1.0,
+    "square": torch.square,
+    "square_": in_place("square_"),
+    "exp": torch.exp,
+    "exp_": in_place("exp_"),
+    "expm1": torch.expm1,
+    "log": lambda x: torch.log(1.5 + x.square()),
+    "log1p": lambda x: torch.log1p(x.square()),
+    "abs": torch.abs,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "clamp": lambda x: x.clamp(-0.5, max=0.7) + torch.clamp(x, min=inputs(6)),
+    "clamp carried": lambda x: (
+        torch.clamp(x, x.roll(1, 1) - 0.5, max=x.mean(1, keepdim=True))
+        + x.abs().clamp(min=x.amax(-1, keepdim=True))
+    ),
+    "clamp_ carried": lambda x: (torch.tanh(x) + x).clamp_(x.roll(1, -1), torch.ones(6)),
+    "clamp_max carried": lambda x: torch.clamp_max(x, x.roll(1, 1)) + x.clip(x.flip(1)),
+    "clamp_": in_place("clamp_", -0.5, 0.5),
+    "clamp_min": lambda x: x.clamp_min(0.1),
+    "clamp_max": lambda x: torch.clamp_max(x, 0.1),
+    "clip": lambda x: x.clip(max=0.2),
+    "float_power": lambda x: torch.float_power(x, 2),
+    "glu": lambda x: F.glu(x, dim=-1) + F.glu(x),
+    "softmax": lambda x: torch.softmax(x @ inputs(6, 4), dim=-1) @ x + x.softmax(-1) * x,
+    "logsumexp": lambda x: (
+        torch.logsumexp(x, (1, 2))[:, None]
+        + x.logsumexp(-1)
+        + torch.logsumexp(x.masked_fill(MASK, -torch.inf), dim=1, keepdim=True)[:, 0, :4]
+    ),
+    "special_logsumexp": lambda x: torch.special.logsumexp(x, -1, keepdim=True) * x,
+    "exp of a softmax": lambda x: torch.exp(x - torch.logsumexp(x, -1, keepdim=True)) * x,
+    "log_softmax": lambda x: F.log_softmax(x, -1) * x,
+}
+
+
+def attended(**arguments: Any) -> Example:
+    """Fused attention of two heads with the keys' mask, scale or causality given by name."""
+
+    def function(x: Tensor) -> Tensor:
+        q, k, v = LAYER(x).view(-1, 4, 3, 2, 3).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, **arguments).transpose(1, 2).flatten(2)
+
+    return function
+
+
+def floating(mask: Tensor, value: float) -> Tensor:
+    return torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, value)
+
+
+def grouped(x: Tensor) -> Tensor:
+    q, k, v = (part.unflatten(-1, (-1, 1)).transpose(1, 2) for part in x.split((4, 1, 1), -1))
+    return F.scaled_dot_product_attention(q, k, v, None, 0.0, True, enable_gqa=True)
+
+
+def written_out(x: Tensor) -> Tensor:
+    """Eager attention whose third query sees nothing but the lowest number there is."""
+    q, k, v = LAYER(x).chunk(3, -1)
+    scores = (q @ k.transpose(1, 2) / 6**0.5).masked_fill(~BLIND, torch.finfo(x.dtype).min)
+    return torch.softmax(scores, -1) @ v
+
+
+HEADS = {
+    first: seeded(nn.MultiheadAttention(6, 2, batch_first=first), 5) for first in (True, False)
+}
+
+
+def own_heads(*, batch_first: bool, padded: bool = False, **arguments: Any) -> Example:
+    """`nn.MultiheadAttention` of the input to itself, with two keys hidden where `padded`."""
+
+    def function(x: Tensor) -> Tensor:
+        hidden = torch.tensor([[False, False, True, True]]).expand(len(x), -1)
+        x = x if batch_first else x.transpose(0, 1)
+        mask = hidden if padded else None
+        out = HEADS[batch_first](x, x, x, key_padding_mask=mask, **arguments)[0]
+        return out if batch_first else out.transpose(0, 1)
+
+    return function
+
+
+ATTENTION: dict[str, Example] = {
+    "scaled_dot_product_attention": attended(),
+    "scaled_dot_product_attention scaled": attended(scale=0.3, is_causal=True),
+    "scaled_dot_product_attention boolean": attended(attn_mask=CAUSAL),
+    "scaled_dot_product_attention bias": attended(attn_mask=inputs(1, 2, 4, 4)),
+    "scaled_dot_product_attention -inf": attended(attn_mask=floating(CAUSAL, -torch.inf)),
+    "scaled_dot_product_attention min": attended(
+        attn_mask=floating(BLIND, torch.finfo(torch.float64).min)
+    ),
+    "scaled_dot_product_attention blind": attended(attn_mask=BLIND),
+    "scaled_dot_product_attention blind -inf": attended(attn_mask=floating(BLIND, -torch.inf)),
+    "scaled_dot_product_attention grouped": grouped,
+    "softmax blind": written_out,
+    "multi_head_attention_forward": own_heads(batch_first=True),
+    "multi_head_attention_forward (T, B, D)": own_heads(batch_first=False, need_weights=False),
+    "multi_head_attention_forward masks": own_heads(
+        batch_first=True, padded=True, attn_mask=~CAUSAL
+    ),
+}
+
+
+RECURRENT = {
+    "lstm": nn.LSTM(6, 3, num_layers=2, bidirectional=True, batch_first=True),
+    "lstm projected": nn.LSTM(6, 5, proj_size=3, bias=False),
+    "gru": nn.GRU(6, 3, bidirectional=True),
+    "gru layers": nn.GRU(6, 3, num_layers=2, batch_first=True, bias=False),
+}
+
+
+def recurrent(name: str) -> Example:
+    """Outputs at all steps, and the last states, of a recurrent layer."""
+    layer = seeded(RECURRENT[name], 5)
+
+    def function(x: Tensor) -> Tensor:
+        out, last = layer(x if layer.batch_first else x.transpose(0, 1))
+        states = [last] if isinstance(last, Tensor) else last
+        ends = torch.cat([state.transpose(0, 1).flatten(1) for state in states], dim=1)
+        out = out if layer.batch_first else out.transpose(0, 1)
+        return torch.cat([out.flatten(1), ends], dim=1)
+
+    return function
+
+
+FUNCTIONS: dict[str, Example] = {
+    **ACTIVATIONS,
+    **ATTENTION,
+    **{name: recurrent(name) for name in RECURRENT},
+}
 
 
 def fresh(x: Tensor) -> Tensor:
