@@ -236,7 +236,7 @@ def _check(model: LoadedModel, tau: int | None, among: str) -> None:
     if tau is not None and (isinstance(tau, bool) or not isinstance(tau, int) or tau < 1):
         raise ConfigurationError(
             "tau is how many tokens each position contributes to: a whole number from 1, or null "
-            f"for all; not {tau!r}. The share of positions put aside that it once was is gone"
+            f"for all; not {tau!r}"
         )
     if among not in get_args(Among):
         raise ConfigurationError(
