@@ -28,8 +28,6 @@ COPIED = (
 KINDS: dict[str, tuple[tuple[str, ...], list[int]]] = {
     "items are lost": ((f"DELETE FROM item {OF_1}",), [1]),
     "attributions are lost": ((f"DELETE FROM attribution {OF_1}",), [1]),
-    "failures are lost": ((f"DELETE FROM failure {OF_1}",), [1]),
-    "an aggregate is lost": ((f"DELETE FROM shard_aggregate {OF_1}",), [1]),
     "attributions are doubled": (
         (
             f"INSERT INTO attribution (run_id, idx, ordinal, {COPIED}) "

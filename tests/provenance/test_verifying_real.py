@@ -34,19 +34,3 @@ def test_a_real_run(shared_dir: Path, tmp_path: Path) -> None:
     data = weights.read_bytes()
     weights.write_bytes(flipped(data, len(data) // 2))
     assert failed(run.checks(items=0)) == ["model files"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(("dtype", "least"), [("float16", 1e-4), ("bfloat16", 1e-3)])
-def test_half_precision_moves_and_is_allowed_to(
-    shared_dir: Path, tmp_path: Path, dtype: str, least: float
-) -> None:
-    spec = {
-        "model": {"source": str(shared_dir / "real/models/minilm-sst2"), "dtype": dtype},
-        "data": {"source": str(shared_dir / "real/text/sst2_dev.tsv.gz"), "limit": 24},
-        "evaluation": {"items": 0},
-    }
-    run = run_audit(spec, tmp_path)
-    assert not failed(run.checks(items=24, batch_tokens=1))
-    strict = run.checks(items=24, batch_tokens=1, tolerance=least)
-    assert failed(strict) == ["explained again"], "other batches do differ"

@@ -115,14 +115,6 @@ def test_a_span_that_is_as_likely_is_a_tie(questions: Audit, tmp_path: Path) -> 
     assert status == "PASS" and "tie" not in text
 
 
-def test_relevance_of_a_tied_span_is_still_compared(questions: Audit, tmp_path: Path) -> None:
-    plan, model = opened(questions)
-    other, gap = other_span(plan, model, item_of(plan, 1))
-    url = store(questions, tmp_path / "scaled.db", other, relevance=-1.0)
-    status, text = said_of(questions, url, tolerance=min(1.0, gap))
-    assert status == "FAIL" and "relevance differs by" in text, text
-
-
 def twins(module: Any, tokenizer: Any) -> tuple[int, int]:
     """Make a token the model's own equal of another, which it says behind the first prompt."""
     model = te.load_language_model(module, tokenizer)
