@@ -153,16 +153,6 @@ def test_paper_has_all_classes_and_still_pictures(report: LoadedPage) -> None:
     assert page.locator(".cloud:visible").count() == 2
 
 
-def test_without_scripts_all_classes_and_pictures_are_there(
-    db: Database, load_page: LoadPage
-) -> None:
-    found = load_page(document_of(db), java_script_enabled=False)
-    assert found.page.locator(".class-block:visible").count() == 2
-    assert found.page.locator(".chart .still svg:visible").count() == 5
-    assert not found.page.locator(".class-switch").is_visible()
-    assert found.page.locator(".chart script:visible").count() == 0
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_no_word_or_class_can_run_in_a_chart(
     db: Database, load_page: LoadPage, attack: str
@@ -184,17 +174,6 @@ def test_no_word_or_class_can_run_in_a_chart(
     assert page.locator("#vg-tooltip-element :is(img, script, a)").count() == 0
     assert page.evaluate("() => typeof window.hacked") == "undefined"
     assert len(found.requests) == 1 and found.complaints == []
-
-
-def test_a_narrow_page_does_not_scroll_sideways(db: Database, load_page: LoadPage) -> None:
-    found = load_page(document_of(db))
-    found.page.set_viewport_size({"width": 400, "height": 800})
-    shown_charts(found)
-    assert found.page.evaluate("() => document.documentElement.scrollWidth") <= 400
-    widths = found.page.locator(".chart .interactive svg:visible").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().width)"
-    )
-    assert widths and max(widths) <= 400
 
 
 def test_the_curves_of_an_evaluation_are_interactive_too(db: Database, load_page: LoadPage) -> None:

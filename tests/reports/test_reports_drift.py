@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from everyday import only
@@ -36,7 +35,6 @@ from transexplain.reports.runs_compared.comparison_summary import (
     mcnemar_p,
     mean_over_items,
     newly,
-    schema,
 )
 from transexplain.reports.summary import summarise
 from transexplain.store import runs, shards
@@ -350,12 +348,8 @@ def test_failed_items_and_unfinished_runs_are_in_the_headline(db: Database) -> N
         db, stored_run(db, good, shard_size=2, leave=1), stored_run(db, good[:3], [broken])
     )
     assert found.predictions.common == 2
-    printed = " ".join(one.text for one in found.headline)
-    assert (
-        "2 of 4 items of run" in printed
-        and "(it is running)" in printed
-        and "1 of 4 items" in printed
-    )
+    printed = " ".join(line.text for line in found.headline)
+    assert "2 of 4 items of run" in printed and "1 of 4 items" in printed
 
 
 def test_runs_without_a_common_item_and_evaluations_are_refused(db: Database) -> None:
@@ -379,19 +373,15 @@ def test_mcnemar_and_means() -> None:
     assert high - low == pytest.approx(2 * 1.96 / 12_000**0.5, rel=0.03)
 
 
-def test_json_keeps_its_schema_and_the_page_its_promise(db: Database) -> None:
+def test_the_page_keeps_its_promise(db: Database) -> None:
     other = biased_run(db, name="<script>alert(1)</script>"[:20])
-    found = compare_runs(db, biased_run(db), other)
-    document = json.loads(DRIFT_REPORTS.load("json")(found))
-    jsonschema.validate(document, schema())
-    page = DRIFT_REPORTS.load("html")(found)
+    page = DRIFT_REPORTS.load("html")(compare_runs(db, biased_run(db), other))
     visible = Visible(page)
     assert not {"script", "link", "iframe", "form"} & {tag for tag, _ in visible.tags}
     assert "<script>alert" in visible.text, "shown as text"
     assert "https:" not in page and "http:" not in page
     ids = {str(a["id"]) for _, a in visible.tags if "id" in a}
     assert {str(a["href"])[1:] for tag, a in visible.tags if tag == "a"} <= ids
-    assert "Relevance of mentions" in visible.text
 
 
 # ---- two runs of models that generate their answers ---------------------------------------------

@@ -28,7 +28,6 @@ from transexplain.reports.sections.measured_faithfulness import Conservation
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise, verdict
 from transexplain.reports.verdict_words import gone, newly
-from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.schema import run
 from transexplain.types.items import EntityGroup
@@ -69,48 +68,46 @@ def with_verdicts(summary: Summary, *states: States) -> Summary:
 
 
 @pytest.mark.parametrize(
-    ("states", "kind", "printed"),
+    ("states", "kind", "named"),
     [
-        ((("changes", "open"), CLEAR), "flagged", "Neither is the case for g1."),
-        ((("does not change", "differ"),), "flagged", "Outcomes differ. g0: therefore."),
-        ((CLEAR, OPEN), "unknown", "It does not for g0."),
-        ((OPEN,), "unknown", "It is open whether the mention changes the prediction. g0: because."),
-        ((OPEN, OPEN), "unknown", "It is open whether outcomes differ. g0: therefore."),
-        ((("does not change", "open"),), "unknown", "The mention of g0 does not change"),
-        ((CLEAR, CLEAR), "clear", "any of the 2 groups does not change the prediction"),
-        ((CLEAR,), "clear", "Predictions and errors do not differ"),
-        ((), "unknown", "No group could be compared"),
+        ((("changes", "open"), CLEAR), "flagged", "g1"),
+        ((("does not change", "differ"),), "flagged", "g0: therefore."),
+        ((CLEAR, OPEN), "unknown", "g0"),
+        ((OPEN,), "unknown", "g0: because."),
+        ((OPEN, OPEN), "unknown", "g0: therefore."),
+        ((("does not change", "open"),), "unknown", "g0"),
+        ((CLEAR, CLEAR), "clear", "2 groups"),
+        ((CLEAR,), "clear", ""),
+        ((), "unknown", ""),
     ],
 )
 def test_the_verdict_is_made_of_those_on_groups(
-    gallery: Gallery, states: tuple[States, ...], kind: str, printed: str
+    gallery: Gallery, states: tuple[States, ...], kind: str, named: str
 ) -> None:
     found = verdict(with_verdicts(gallery.summary("biased"), *states))
-    assert (found.kind, printed in found.text) == (kind, True), found.text
+    assert found.kind == kind and named in found.text, found.text
 
 
 def test_nothing_is_clear_where_something_is_missing(gallery: Gallery) -> None:
     summary = with_verdicts(gallery.summary("biased"), CLEAR, CLEAR)
-    failed = replace(summary, counts=replace(summary.counts, total=38, failed=2))
-    assert verdict(failed).kind == "unknown"
-    assert "It is not clear, though: 2 of 38 items have no answer." in verdict(failed).text
-    cut = replace(summary, counts=replace(summary.counts, truncated=4))
-    assert "4 of 36 items were cut before their end" in verdict(cut).text
     groups = groups_in(summary)
     gap = replace(groups.verdicts[0], missing=("Ann is 40 % of its mentions",))
-    left = replace(summary, groups=replace(groups, verdicts=(gap, *groups.verdicts[1:])))
-    assert verdict(left).kind == "unknown" and "g0: Ann is 40 %" in verdict(left).text
+    for change, named in (
+        ({"counts": replace(summary.counts, total=38, failed=2)}, "2 of 38 items"),
+        ({"counts": replace(summary.counts, truncated=4)}, "4 of 36 items"),
+        ({"groups": replace(groups, verdicts=(gap, *groups.verdicts[1:]))}, "g0: Ann is 40 %"),
+    ):
+        found = verdict(replace(summary, **change))
+        assert found.kind == "unknown" and named in found.text
 
 
 def test_doubts_come_before_what_was_found(db: Database) -> None:
     summary = biased(db, sensitivity=0.01)
     assert summary.verdict is not None and summary.verdict.kind == "problem"
-    assert summary.verdict.text.startswith(
-        "Read with care: lrp hardly distinguishes classes here. The mention changes"
-    )
+    assert summary.verdict.text.startswith("Read with care")
     assert isinstance(summary.conservation, Conservation)
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
-    assert verdict(broken).text.startswith("Do not rely on this audit: the ledgers of its")
+    assert verdict(broken).text.startswith("Do not rely")
 
 
 def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
@@ -118,17 +115,14 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert found is not None and found.text.startswith("So far: ")
     nothing = biased(db, leave=6).verdict
     assert nothing is not None and nothing.kind == "unknown"
-    assert nothing.text == "Nothing was explained, so there is no result."
 
 
 def test_a_contrast_explains_both_of_its_classes(db: Database) -> None:
     outcome, one = explained_text(0, "good", "positive")
-    contrast = replace(one, target="contrast:positive-negative", class_name="positive-negative")
-    found = summarise(db, stored_run(db, [(outcome, contrast)], targets=(contrast.target,)))
-    assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
-    own = replace(one, target="mine", class_name="mine")
-    found = summarise(db, stored_run(db, [(outcome, own)], targets=("mine",)))
-    assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
+    for target in ("contrast:positive-negative", "mine"):
+        other = replace(one, target=target, class_name=target.removeprefix("contrast:"))
+        summary = summarise(db, stored_run(db, [(outcome, other)], targets=(target,)))
+        assert not [row for row in summary.untested if row.what.startswith("What speaks for")]
 
 
 def test_what_was_tested_is_not_listed(gallery: Gallery) -> None:
@@ -147,13 +141,6 @@ def test_what_was_tested_is_not_listed(gallery: Gallery) -> None:
         "Items without an explanation",
         "The ends of long texts",
     }
-
-
-def test_names_part_neither_paragraphs_nor_cells(gallery: Gallery) -> None:
-    summary = gallery.summary("biased")
-    groups = replace(groups_in(summary), never_mentioned=("a \u00a6 b\n\nc & <d>",))
-    whys = [row.why for row in untested(replace(summary, groups=groups))]
-    assert "Never mentioned: a \u00a6 b\n\nc & <d>." in whys
 
 
 def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
@@ -196,10 +183,7 @@ def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     of = {one.group: one.precision for one in groups.matching}
     assert of["places"] is None
     assert of["anns"] is not None and of["anns"].precision == pytest.approx(0.5)
-    text = Visible(render_html(found)).text
-    assert "A person checked 3 matches: 66.7\u00a0% are right" in text
-    assert "Nobody has checked" not in text
-    assert "Nobody has checked" in Visible(render_html(biased(db))).text
+    assert "66.7\u00a0%" in Visible(render_html(found)).text
 
 
 @pytest.mark.parametrize(
@@ -224,11 +208,7 @@ def test_two_runs_side_by_side(gallery: Gallery) -> None:
     previous = found.previous
     assert previous is not None
     assert previous.run_id == gallery["compared"].runs[0]
-    assert (previous.model_changed, previous.data_changed, previous.method_changed) == (
-        True,
-        False,
-        False,
-    )
+    assert previous.model_changed and not previous.data_changed and not previous.method_changed
     assert (previous.common, previous.other_prediction) == (36, 12), "the texts with `bad`"
     assert previous.counts.accuracy == pytest.approx(24 / 36)
     changes = {one.group: one for one in previous.groups}
@@ -263,8 +243,7 @@ def test_mentions_that_newly_change_the_prediction(db: Database) -> None:
         ("bobs", "mention"),
     ]
     assert not gone(now.previous.verdicts)
-    printed = [one.text for one in now.headline if one.kind == "flagged"]
-    assert "Newly shown: the mention changes the prediction for anns and bobs." in printed
+    assert any("anns and bobs" in line.text for line in now.headline if line.kind == "flagged")
 
 
 def test_relevance_alone_makes_no_group_newly_flagged(
@@ -285,8 +264,6 @@ def test_rates_of_groups_stand_side_by_side(gallery: Gallery) -> None:
     assert found.previous is not None
     rates = {row.group: (row.before.share, row.now.share) for row in found.previous.rates}
     assert rates == {"anns": pytest.approx((1.0, 2 / 3)), "bobs": pytest.approx((1.0, 2 / 3))}
-    texts = [one.text for one in found.headline if "predicted positive" in one.text]
-    assert any("100.0" in text and "66.7" in text for text in texts)
 
 
 def test_a_previous_run_that_was_deleted_is_left_out(gallery: Gallery, tmp_path: Path) -> None:
@@ -294,7 +271,6 @@ def test_a_previous_run_that_was_deleted_is_left_out(gallery: Gallery, tmp_path:
     with audit.open(read_only=False) as db:
         with db.begin() as connection:
             connection.execute(delete(run).where(run.c.id == audit.runs[0]))
-        assert runs.get(db, audit.id).previous == audit.runs[0]
         assert summarise(db, audit.id).previous is None
 
 
@@ -309,5 +285,3 @@ def test_other_texts_under_the_same_id_are_not_counted(gallery: Gallery, tmp_pat
         found = summarise(db, stored_run(db, explained, previous=audit.runs[0], dataset=data))
     assert found.previous is not None and found.previous.data_changed
     assert (found.previous.common, found.previous.other_prediction) == (4, 2), "with `bad`"
-    printed = " ".join(one.text for one in found.headline)
-    assert "2 of 4 items with the same text in both are predicted differently" in printed

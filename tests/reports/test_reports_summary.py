@@ -28,7 +28,6 @@ from transexplain.reports import REPORTS
 from transexplain.reports.report_formats import render_html, render_json
 from transexplain.reports.report_records import SCHEMA_VERSION, Summary
 from transexplain.reports.sections import SECTIONS
-from transexplain.reports.sections.audited_run import LabelReading
 from transexplain.reports.sections.item_fates import (
     SECTION,
     Confusion,
@@ -37,6 +36,7 @@ from transexplain.reports.sections.item_fates import (
     _parts,
     by_chance,
 )
+from transexplain.reports.sections.measured_faithfulness import conservation_sentences
 from transexplain.reports.summary import redacted, rules, summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup
@@ -74,22 +74,15 @@ def test_groups_with_few_entities_are_not_judged(db: Database) -> None:
     )
     found = summarise(db, run)
     assert not texts(found, "flagged") and not texts(found, "clear")
-    assert "fewer than 10 items on a side" not in texts(found, "flagged")
-    assert "too few entities for a comparison of relevance" in texts(found, "unknown")
-    assert found.counts.accuracy is None and "the accuracy is not known" in texts(found, "unknown")
+    assert "too few entities" in texts(found, "unknown") and found.counts.accuracy is None
 
 
 def test_top_words_by_mean_and_total(gallery: Gallery) -> None:
     (view,) = gallery.summary("biased").classes
-    assert (view.target, view.class_name, view.items, view.minimum) == (
-        "class:positive",
-        "positive",
-        36,
-        2,
-    )
-    assert view.raising_by_total[0].word == "good"
-    assert view.raising_by_total[0].total == pytest.approx(24.0)
-    assert view.raising_by_total[0].documents == 24
+    assert (view.target, view.class_name) == ("class:positive", "positive")
+    assert (view.items, view.minimum) == (36, 2)
+    first = view.raising_by_total[0]
+    assert (first.word, first.total, first.documents) == ("good", pytest.approx(24.0), 24)
     assert view.raising_by_mean[0].mean == pytest.approx(1.0)
     assert [word.word for word in view.lowering_by_mean] == ["bad"]
     assert view.lowering_by_total[0].total == pytest.approx(-12.0)
@@ -113,34 +106,29 @@ def test_conservation_is_judged_against_the_number_type(db: Database, gallery: G
     assert kept.average["biases"] == pytest.approx(-0.1)
     assert kept.average_size["biases"] == pytest.approx(0.1)
 
-    strict = biased_run(db, model=ModelRef(source="m", dtype="float64", classes=CLASSES))
-    judged = summarise(db, strict)
-    assert judged.conservation is not None and judged.conservation.above == 36
-    assert "The ledgers of 36 of 36 explanations do not close" in texts(judged, "problem")
-
-    half = biased_run(db, model=ModelRef(source="m", dtype="bfloat16", classes=CLASSES))
-    measured = summarise(db, half)
-    assert measured.conservation is not None and measured.conservation.tolerance is None
-    assert "measured, not judged" in texts(measured, "fact")
+    for dtype, kind, above in (("float64", "problem", 36), ("bfloat16", "fact", None)):
+        model = ModelRef(source="m", dtype=dtype, classes=CLASSES)
+        judged = summarise(db, biased_run(db, model=model)).conservation
+        assert judged is not None
+        assert next(iter(conservation_sentences(judged))).kind == kind
+        assert judged.tolerance is None if above is None else judged.above == above
 
 
 def test_a_method_without_ledger_says_so(db: Database) -> None:
     outcome, attribution = explained_text(0, "good", None)
     run = stored_run(db, [(outcome, replace(attribution, ledger=None))])
     found = summarise(db, run)
-    assert found.conservation is None and "does not conserve" in texts(found, "unknown")
+    assert found.conservation is None and "conserve" in texts(found, "unknown")
 
 
 def test_a_method_that_does_not_distinguish_classes_is_named(
     db: Database, gallery: Gallery
 ) -> None:
-    for value, kind in ((0.01, "problem"), (0.6, None)):
+    for value in (0.01, 0.6):
         found = summarise(db, biased_run(db, sensitivity=value))
         assert found.class_sensitivity is not None
         assert found.class_sensitivity.mean == pytest.approx(value)
-        reported = "hardly distinguishes classes" in texts(found, "problem")
-        assert reported == (kind == "problem")
-        assert any("Class sensitivity is" in note for note in found.notes)
+        assert ("distinguishes classes" in texts(found, "problem")) == (value < 0.1)
     assert gallery.summary("biased").class_sensitivity is None
 
 
@@ -148,7 +136,7 @@ def test_an_unfinished_run_is_reported_as_such(gallery: Gallery) -> None:
     found = gallery.summary("unfinished")
     assert found.audited.state == "running"
     assert found.counts.pending == 38 - 28 and found.counts.done == 28
-    assert "10 texts have no result: the run is running" in texts(found, "problem")
+    assert "10 texts" in texts(found, "problem")
 
 
 def test_the_gallery_is_bounded_deterministic_and_says_why(db: Database) -> None:
@@ -181,8 +169,7 @@ def test_long_texts_are_shown_in_part_and_unread_parts_marked(db: Database) -> N
     (item,) = found.gallery.items
     assert item.truncated and item.unread_from == 4
     assert item.text == text[:4_000] and item.hidden == len(text) - 4_000
-    assert found.counts.truncated == 1
-    assert "1 text was longer than the model reads" in texts(found, "problem")
+    assert found.counts.truncated == 1 and "1 text " in texts(found, "problem")
 
 
 def test_confusion_keeps_the_order_of_classes_and_items_without_label(db: Database) -> None:
@@ -254,9 +241,7 @@ def test_swaps_decide_and_relevance_does_not(
     assert found.groups is not None
     assert {one.mention for one in found.groups.verdicts} == {mention}
     assert any(row.flagged for row in found.groups.rows), "relevance differs in any case"
-    page = REPORTS.load("html")(found)
-    assert ("<h3>Swaps " in page) == (effect is not None)
-    assert "no measure of harm" in page
+    assert ("<h3>Swaps " in REPORTS.load("html")(found)) == (effect is not None)
 
 
 def test_saved_answers_that_are_not_the_plans_are_damage(db: Database) -> None:
@@ -278,7 +263,8 @@ def confusion(*rows: tuple[int | None, ...], labels: str = "ab", omitted: int = 
     )
 
 
-def kind(found: Confusion) -> tuple[str, str]:
+def kind(found: Confusion) -> str:
+    """Of the sentence on accuracy."""
     rows = dict(zip(found.labels, found.counts, strict=True))
     labelled = sum(sum(count or 0 for count in row) for label, row in rows.items() if label)
     correct = (rows["a"][0] or 0) + (rows["b"][1] or 0)
@@ -294,7 +280,7 @@ def kind(found: Confusion) -> tuple[str, str]:
         failures=(),
     )
     *_, accuracy = SECTION.sentences(report)
-    return accuracy.kind, accuracy.text
+    return accuracy.kind
 
 
 def test_chance_is_what_guesses_of_the_same_frequencies_reach() -> None:
@@ -325,16 +311,12 @@ def test_chance_is_not_given_where_counts_are_missing(found: Confusion) -> None:
 
 def test_swapped_and_unrelated_labels_are_a_problem() -> None:
     for rows in (((10, 40), (40, 10)), ((25, 25), (25, 25)), ((90, 0), (10, 0))):
-        found, text = kind(confusion(*rows))
-        assert found == "problem" and "no more often than by chance" in text
-        assert "`labels` in the specification" in text
+        assert kind(confusion(*rows)) == "problem"
+    for rows in (((40, 10), (10, 40)), ((2, 3), (3, 2))):
+        assert kind(confusion(*rows)) == "fact", "a high accuracy, and few items"
 
 
-def test_high_accuracy_and_few_items_are_facts() -> None:
-    assert kind(confusion((40, 10), (10, 40)))[0] == kind(confusion((2, 3), (3, 2)))[0] == "fact"
-
-
-def test_unlabelled_items_are_no_part_of_it() -> None:
+def test_unlabelled_items_are_no_part_of_chance() -> None:
     with_others = confusion((40, 10), (10, 40), (0, 900), labels="ab ")
     assert by_chance(with_others) == by_chance(confusion((40, 10), (10, 40))) == 0.5
 
@@ -345,20 +327,13 @@ def test_unlabelled_items_are_no_part_of_it() -> None:
 STARS = {"1": "negative", "3": None, "5": "positive"}
 
 
-def starred(db: Database) -> str:
-    """Twelve texts of one star, three of three, five of five."""
-    stars = ["1"] * 12 + ["3"] * 3 + ["5"] * 5
-    return stored_run(
-        db,
-        [
-            explained_text(index, "good x", STARS[star], raw_label=star)
-            for index, star in enumerate(stars)
-        ],
-    )
-
-
 def test_every_label_is_listed_with_its_class(db: Database) -> None:
-    summary = summarise(db, starred(db))
+    """Twelve texts have one star, three have three, five have five."""
+    explained = [
+        explained_text(index, "good x", STARS[star], raw_label=star)
+        for index, star in enumerate("1" * 12 + "3" * 3 + "5" * 5)
+    ]
+    summary = summarise(db, stored_run(db, explained))
     found = summary.sections["labels"]
     assert [(one.label, one.class_name, one.items) for one in found.readings] == [
         ("1", "negative", 12),
@@ -366,16 +341,9 @@ def test_every_label_is_listed_with_its_class(db: Database) -> None:
         ("3", None, 3),
     ]
     assert found.omitted == 0
-    shown = Visible(render_html(summary)).text
-    assert "How labels were read" in shown and "no class" in shown
-
-
-def test_labels_of_few_items_are_not_published(db: Database) -> None:
-    found = redacted(summarise(db, starred(db)), 5).sections["labels"]
-    assert found.readings == (
-        LabelReading(label="1", class_name="negative", items=12),
-        LabelReading(label="5", class_name="positive", items=5),
-    )
+    assert "no class" in Visible(render_html(summary)).text
+    published = redacted(summary, 5).sections["labels"].readings
+    assert published == found.readings[:2], "not those of few items"
 
 
 # ---- the JSON report ----------------------------------------------------------------------------
@@ -445,9 +413,7 @@ def test_a_sentence_only_beyond_chance(db: Database) -> None:
     many = summarise(db, of_lengths(db, lengths, wrong=range(40, 80)))
     (line,) = [one for one in many.headline if "length" in one.text]
     assert "1.000 on texts of up to 4 tokens, 0.000 from 11 on" in line.text
-    page = render_html(many)
-    assert "Texts by length" in Visible(page).text
-    assert '<a href="#lengths">Lengths</a>' in page
+    assert 'id="lengths"' in render_html(many)
 
 
 def test_few_texts_are_not_published(db: Database) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from evaluation_samples import plan_of, scores
 from report_samples import biased_run, explained_text, stored_run
 
 from orchestrator.gate.policy import Policy
@@ -24,10 +25,6 @@ from transexplain.store.database import Database
 from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.types.items import EntityGroup
 from transexplain.types.scores import (
-    EvaluatedMethod,
-    EvaluationPlan,
-    MethodSpec,
-    MetricScore,
     MetricSpec,
 )
 
@@ -372,31 +369,16 @@ def test_what_a_gate_measures_is_a_metric(db: Database) -> None:
     assert {rule: found[name] for rule, name in LIMITS.items()} == measured
 
 
+FAITHFUL = {"lrp": 0.5, "random": 0.1}
+
+
 def faithful(db: Database) -> Summary:
     """A run whose method was measured beside random relevance."""
-    plan = EvaluationPlan(
-        methods=tuple(
-            EvaluatedMethod(label=name, method=MethodSpec(name=name)) for name in ("lrp", "random")
-        ),
-        metrics=(MetricSpec(name="activation"),),
-        targets=("class:positive",),
-        items=12,
-    )
-    scores = [
-        MetricScore(
-            item_id=f"row-{place}",
-            method=method,
-            target="class:positive",
-            metric="activation",
-            value=value + place / 100,
-            curve=(),
-            reason="",
-            detail={},
-        )
-        for place in range(7)
-        for method, value in (("lrp", 0.5), ("random", 0.1))
-    ]
-    run_id = biased_run(db, evaluation=plan, scores=scores, favourable=("positive",))
+    plan = plan_of(["lrp", "random"], MetricSpec(name="activation"))
+    plan = replace(plan, targets=("class:positive",), items=12)
+    values = {name: [of + place / 100 for place in range(7)] for name, of in FAITHFUL.items()}
+    measured = scores("activation", values, "class:positive")
+    run_id = biased_run(db, evaluation=plan, scores=measured, favourable=("positive",))
     return summarised(db, run_id)[0]
 
 

@@ -309,10 +309,6 @@ def image_run(db: Database, folder: Path, count: int = 6) -> str:
     )
 
 
-def shown_tags(document: str) -> set[str]:
-    return {tag for tag, _ in Visible(document).tags}
-
-
 def write_picture(folder: Path, name: str, size: tuple[int, int] = (24, 16)) -> Path:
     from PIL import Image
 

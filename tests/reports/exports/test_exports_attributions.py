@@ -11,7 +11,6 @@ import pytest
 from report_samples import biased_run, explained_text, image_attribution, stored_run
 
 from transexplain.errors import ConfigurationError
-from transexplain.reports.exports import attribution_export
 from transexplain.reports.exports.export_run import export
 from transexplain.store import readers, runs
 from transexplain.store.database import Database
@@ -54,16 +53,6 @@ def test_every_attribution_is_there_with_the_numbers_of_the_store(
         )
         assert one.ledger is not None
         assert row["ledger_gap"] == one.ledger.gap and row["ledger_biases"] == one.ledger.biases
-
-
-def test_a_missing_ledger_and_label_are_null(db: Database, tmp_path: Path) -> None:
-    outcome, one = explained_text(0, "Ann was good", None)
-    run_id = stored_run(
-        db, [(outcome, replace(one, ledger=None)), explained_text(1, "Bob was bad", "negative")]
-    )
-    first, second = exported(db, run_id, tmp_path / "run.parquet")
-    assert first["ledger_total"] is None and second["ledger_total"] is not None
-    assert first["label"] is None and second["label"] == "negative"
 
 
 def test_texts_from_the_wild_keep_their_length(db: Database, tmp_path: Path) -> None:
@@ -112,28 +101,8 @@ def test_hugging_face_opens_it(db: Database, tmp_path: Path) -> None:
         cache_dir=str(tmp_path / "cache"),
     )
     assert found.num_rows == 36
-    assert {"attributions", "idx", "label", "predictions"} <= set(found.column_names)
     names = datasets.ClassLabel(names=["negative", "positive"])
     assert set(found.cast_column("label", names)["label"]) == {0, 1}
-
-
-def test_an_error_leaves_the_old_file_and_nothing_else(
-    db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    biased_run(db)
-    folder = tmp_path / "out"
-    path = folder / "run.parquet"
-    path.parent.mkdir()
-    path.write_bytes(b"old")
-
-    def breaks(*_: object, **__: object) -> Any:
-        raise ConfigurationError("it broke")
-
-    monkeypatch.setattr(attribution_export, "table_of", breaks)
-    with pytest.raises(ConfigurationError, match="it broke"):
-        export(db, "latest", "parquet", path)
-    assert path.read_bytes() == b"old"
-    assert list(folder.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
