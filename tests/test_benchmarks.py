@@ -9,14 +9,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from tiny_audit import make_audit
 
-from benchmarks import half_precision, memory, pipeline_log
+from benchmarks import pipeline_log
 from transexplain.store.database import Database
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,26 +114,3 @@ def test_rates_of_workers_add_up_and_start_at_the_first_batch(db: Database) -> N
     assert math.isclose(found.rate, 200 / 20 + 100 / 20)
     assert found.items == {"a": 200, "b": 100}
     assert (found.seconds, found.start, found.load, found.shard_seconds) == (23.0, 11.0, 7.0, 10.0)
-
-
-def test_relevance_that_moved_is_judged_item_by_item() -> None:
-    def explained(relevance: list[float], logit: float, index: int = 0) -> Any:
-        return SimpleNamespace(
-            relevance=np.array(relevance), logit=logit, class_index=index, ledger=None
-        )
-
-    right = [explained([1, 2, 3], 1.0), explained([1, 2, 3], -2.0), explained([3, 2, 1], 1.0)]
-    moved = [explained([1, 2, 9], 1.1), explained([3, 2, 1], -2.0), explained([3, 2, 1], 1.0, 1)]
-    judgement = half_precision.judged(right, moved)
-    assert (judgement["rank_median"], judgement["rank_worst"]) == (0.0, -1.0)
-    assert math.isclose(judgement["logit_worst"], 0.1)
-    assert (judgement["items"], judgement["other_class"]) == (3, 1)
-    assert judgement["gap_worst"] is None
-
-
-def test_a_growing_worker_would_be_seen() -> None:
-    flat = memory.summary([(10, 100), (50, 102), (100, 104)], 100, 1.0)
-    assert (flat["tenth"], flat["end"], flat["highest"]) == (100, 104, 104)
-    assert math.isclose(flat["growth"], 0.04)
-    grown = memory.summary([(9, 50), (10, 100), (50, 120), (90, 130), (100, 0)], 100, 1.0)
-    assert math.isclose(grown["growth"], 0.3), "from the tenth on, the last while it lived"
