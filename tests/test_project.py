@@ -43,9 +43,11 @@ def commands(text: str) -> list[str]:
     ]
 
 
-def test_ci_runs_the_test_command_of_the_readme() -> None:
+def test_ci_runs_the_test_command_of_the_readme_and_builds_the_documentation() -> None:
     (command,) = [line for line in commands(README) if "pytest" in line]
     assert command.replace("python -m pytest", "") in CI
+    assert "python -m mkdocs build --strict" in CI
+    assert {*EXTRAS["docs"]} <= {*EXTRAS["dev"]}
 
 
 def test_the_everyday_tests_reach_every_layer(everyday: dict[Path, bool]) -> None:
@@ -55,11 +57,6 @@ def test_the_everyday_tests_reach_every_layer(everyday: dict[Path, bool]) -> Non
         pytest.skip("only some of the test files were collected")
     reached = {file.parent for file, one in everyday.items() if one}
     assert {file.parent for file in files} == reached
-
-
-def test_ci_builds_the_documentation_strictly() -> None:
-    assert "python -m mkdocs build --strict" in CI
-    assert {*EXTRAS["docs"]} <= {*EXTRAS["dev"]}
 
 
 def lower_bound(wanted: Requirement) -> Version:
@@ -119,10 +116,8 @@ def test_the_short_tests_are_there_and_reach_every_layer() -> None:
 
 def test_constraints_are_names_and_versions_of_everything_needed() -> None:
     exact = pinned()
-    for wanted in map(Requirement, (*PROJECT["project"]["dependencies"], *EXTRAS["dev"])):
-        name = canonicalize_name(wanted.name)
-        assert name in exact, f"{name} has no exact version"
-        assert lower_bound(wanted) <= exact[name]
+    for needed in map(Requirement, (*PROJECT["project"]["dependencies"], *EXTRAS["dev"])):
+        assert lower_bound(needed) <= exact[canonicalize_name(needed.name)]
 
 
 def test_the_threat_model_names_files_that_exist() -> None:
@@ -135,7 +130,6 @@ def test_the_threat_model_names_files_that_exist() -> None:
 @pytest.mark.exhaustive
 def test_the_bill_of_materials_is_valid_and_names_what_is_installed(tmp_path: Path) -> None:
     (command,) = [line for line in commands(SECURITY) if "cyclonedx-py" in line]
-    assert command.endswith(' "$VIRTUAL_ENV" -o sbom.json') and command.startswith("uvx ")
     words = [*shlex.split(command)[:-3], "--validate", sys.prefix]
     words += ["-o", str(tmp_path / "sbom.json")]
     subprocess.run(words, cwd=ROOT, check=True, timeout=300)

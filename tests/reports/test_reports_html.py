@@ -51,19 +51,16 @@ def without_script(document: str) -> str:
 def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_script(
     gallery: Gallery,
 ) -> None:
-    tags = Visible(gallery.page("biased")).tags
-    policies = [
+    page = gallery.page("biased")
+    contents = [
         attributes["content"]
-        for tag, attributes in tags
-        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+        for _, attributes in Visible(page).tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
-    digests = [
-        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
-        for one in scripts(gallery.page("biased"))
-    ]
+    digests = [hashlib.sha256(text.encode()).digest() for text in scripts(page)]
     assert len(digests) == 3  # the page's own, Vega, and what draws with it
-    allowed = " ".join(f"'sha256-{one}'" for one in digests)
-    assert policies == [
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    assert contents == [
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
         f"img-src data:; script-src {allowed}"
     ]
@@ -72,19 +69,15 @@ def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_scri
 def test_nothing_is_loaded_from_anywhere(gallery: Gallery) -> None:
     document = without_script(gallery.page("biased"))
     assert not re.search(r"https?:|//[a-z]|@import|url\(", document)
-    for tag, attributes in Visible(document).tags:
+    tags = Visible(document).tags
+    for tag, attributes in tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "form", "base"}
         assert not [name for name in attributes if name.startswith("on")]
-        for name in ("src", "href", "xlink:href"):
-            if name in attributes:
-                assert str(attributes[name]).startswith(("#", *ALLOWED_URLS))
-
-
-def test_links_lead_to_sections_that_exist(gallery: Gallery) -> None:
-    tags = Visible(gallery.page("biased")).tags
+        for name in {"src", "href", "xlink:href"} & attributes.keys():
+            assert str(attributes[name]).startswith(("#", *ALLOWED_URLS))
     ids = {attributes["id"] for _, attributes in tags if "id" in attributes}
     links = {str(a["href"]).removeprefix("#") for tag, a in tags if tag == "a"}
-    assert links and links <= ids
+    assert links and links <= ids, "links lead to sections that exist"
 
 
 def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
@@ -214,15 +207,12 @@ def test_a_reference_is_one_and_a_small_group_suppressed_in_every_form(
         explained_text(n, f"{(*ANNS, *BOBS, 'Zoe')[n % 13]} was good", "positive")
         for n in range(39)
     ]
-    groups = [
-        EntityGroup(name=name, terms=terms)
-        for name, terms in {"anns": ANNS, "bobs": BOBS, "zoes": ("Zoe",)}.items()
-    ]
+    names = {"anns": ANNS, "bobs": BOBS, "zoes": ("Zoe",)}
+    groups = [EntityGroup(name=name, terms=terms) for name, terms in names.items()]
     run = stored_run(db, explained, groups=groups, reference="bobs")
     summary = summarise(db, run)
     printed = {row["group"]: row["verdict"] for row in plain(summary)["groups"]["rows"]}
-    assert printed == {"anns": printed["anns"], "bobs": "reference", "zoes": "suppressed"}
-    assert printed["anns"] in ("difference", "equivalent", "inconclusive")
+    assert (printed["bobs"], printed["zoes"]) == ("reference", "suppressed")
     export(db, run, "csv", tmp_path / "tables")
     with (tmp_path / "tables" / "groups.csv").open(encoding="utf-8", newline="") as table:
         rows = [row for row in csv.DictReader(table) if not row["split_by"]]

@@ -18,6 +18,7 @@ from transexplain.types.items import ItemOutcome
 from transexplain.types.plans import Matching, ModelRef
 
 HOSTILE = 'a "quoted" | =1+1\n<b>\ud800 \0 ünïcode 日本'
+WILD = {"author": HOSTILE, "label": "not the label"}
 
 
 def exported(db: Database, run_id: str, path: Path) -> list[dict[str, Any]]:
@@ -46,32 +47,22 @@ def test_every_attribution_is_there_with_the_numbers_of_the_store(
         assert row["special"] == [token.special for token in one.features]  # type: ignore[union-attr]
         assert row["predictions"] == list(item.logits)
         assert (row["label"], row["prediction"]) == (item.label, item.predicted)
-        assert (row["class"], row["target"], row["logit"]) == (
-            one.class_name,
-            one.target,
-            one.logit,
-        )
-        assert one.ledger is not None
+        assert (row["class"], row["target"]) == (one.class_name, one.target)
+        assert row["logit"] == one.logit and one.ledger is not None
         assert row["ledger_gap"] == one.ledger.gap and row["ledger_biases"] == one.ledger.biases
 
 
 def test_texts_from_the_wild_keep_their_length(db: Database, tmp_path: Path) -> None:
-    meta = {"author": HOSTILE, "label": "not the label"}
-    run_id = stored_run(
-        db,
-        [explained_text(0, HOSTILE, "positive", meta=meta)],
-        matching=Matching(column="author"),
-        slice="label",
-    )
-    (row,) = exported(db, run_id, tmp_path / "run.parquet")
+    run_id = _wild(db)
+    row, plain = exported(db, run_id, tmp_path / "run.parquet")
+    assert (plain["label"], row["ledger_total"]) == (None, None)
     assert row["text"] == HOSTILE.replace("\ud800", "\ufffd")
     assert len(row["text"]) == len(HOSTILE)
     assert row["author"] == row["text"], "a column that groups are read from is one of its own"
     assert row["label"] == "positive", "metadata does not take the place of a column"
-    assert json.loads(row["meta"]) == meta
-    (line,) = exported(db, run_id, tmp_path / "run.jsonl")
-    assert (line["author"], line["label"]) == (row["author"], "positive")
-    assert line["meta"] == meta
+    assert json.loads(row["meta"]) == WILD
+    line, _ = exported(db, run_id, tmp_path / "run.jsonl")
+    assert (line["author"], line["label"], line["meta"]) == (row["author"], "positive", WILD)
 
 
 def test_a_picture_is_a_grid_with_its_shape(db: Database, tmp_path: Path) -> None:
@@ -129,13 +120,10 @@ def test_lines_hold_the_rows_of_the_columns(
 
 
 def _wild(db: Database) -> str:
-    meta = {"author": HOSTILE, "label": "not the label"}
-    outcome, one = explained_text(0, HOSTILE, "positive", meta=meta, raw_label="1")
-    notes = replace(one, notes=(HOSTILE, "x"), ledger=None)
-    plain = explained_text(1, "good", None)
-    return stored_run(
-        db, [(outcome, notes), plain], matching=Matching(column="author"), slice="label"
-    )
+    outcome, one = explained_text(0, HOSTILE, "positive", meta=WILD, raw_label="1")
+    noted = outcome, replace(one, notes=(HOSTILE, "x"), ledger=None)
+    explained = [noted, explained_text(1, "good", None)]
+    return stored_run(db, explained, matching=Matching(column="author"), slice="label")
 
 
 def _pictures(db: Database) -> str:
