@@ -9,6 +9,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from typer.main import get_command
 from orchestrator.cli.command_line import app
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, queueing, readers, runs, shards
+from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.upkeep import grant_read
 
@@ -110,21 +112,17 @@ def test_every_object_is_one_of_kubernetes_or_keda(
             kubernetes_validate.validate(one, version, strict=True)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_wrong_values_are_refused() -> None:
+    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this system")
+    for wrong in (
         {"wokers": {}},
         {"workers": {"cpu": {"deviceClass": "tpu"}}},
         {"workers": {"gpu": {"terminationGracePeriodSeconds": 1}}},
         {"secret": {"databaseUrl": "postgresql://user:password@db/audits"}},
         {"env": {"TRANSEXPLAIN_LEASE_SECONDS": 30}},
-    ],
-    ids=str,
-)
-def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
-    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this system")
-    with pytest.raises(helm.errors.HelmError):
-        rendered(wrong)
+    ):
+        with pytest.raises(helm.errors.HelmError):
+            rendered(wrong)
 
 
 def test_names_meet(objects: list[dict[str, Any]]) -> None:
@@ -209,11 +207,10 @@ def test_the_chart_asks_what_the_command_line_asks(objects: list[dict[str, Any]]
 def test_spot_nodes_may_go_at_any_time(objects: list[dict[str, Any]]) -> None:
     for name, pod in pods(objects):
         if "-worker-" in name:
+            (container,) = pod["containers"]
             assert pod["terminationGracePeriodSeconds"] >= Settings().lease_seconds
-            assert "lifecycle" not in pod["containers"][0], "SIGTERM is what the worker knows"
-            assert "--until-idle" not in pod["containers"][0]["args"], (
-                "it would start again at once"
-            )
+            assert "lifecycle" not in container, "SIGTERM is what the worker knows"
+            assert "--until-idle" not in container["args"], "it would start again at once"
 
 
 def test_the_image_has_what_the_chart_starts() -> None:
@@ -245,9 +242,8 @@ def test_the_job_hears_of_its_end_and_starts_again() -> None:
     (command,) = re.findall(r"^exec (transexplain .*?[^\\])$", text, re.MULTILINE | re.DOTALL)
     words = command.replace("\\\n", " ").split()
     assert words[:2] == ["transexplain", "worker"] and "--until-idle" in words
-    known = {
-        name for one in options_of(get_command(app).commands["worker"], []) for name in one.opts
-    }  # type: ignore[attr-defined]
+    worker: Any = get_command(app).commands["worker"]  # type: ignore[attr-defined]
+    known = {name for option in options_of(worker, []) for name in option.opts}
     assert {word for word in words if word.startswith("--")} <= known
 
 
@@ -261,37 +257,29 @@ def test_files_are_distributed_and_documented() -> None:
     assert compose["x-transexplain"]["image"] == f"transexplain:{chart['appVersion']}"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    return str(request.getfixturevalue("postgres_url"))
-
-
 def on_gpu(plan: Any) -> Any:
     return replace(plan, model=replace(plan.model, device="cuda:1", modality="image"))
 
 
-def test_what_needs_a_worker_is_counted(url: str) -> None:
-    with open_database(url, upgrade=True) as db:
-        one = runs.create(db, make_plan(), make_shards(5, 1))
-        runs.create(db, on_gpu(make_plan()), make_shards(3, 1))
-        assert fleet_state.demand(db) == 8
-        assert fleet_state.demand(db, "cpu") == 5 and fleet_state.demand(db, "gpu") == 3
-        assert fleet_state.demand(db, "gpu", ("text",)) == 0
-        assert fleet_state.demand(db, None, ("image", "nodes")) == 3
-        claims = [shards.claim(db, one, f"host:{i}:x", 60.0) for i in range(2)]
-        assert fleet_state.demand(db, "cpu") == 5, "what is in hand needs its worker"
-        queueing.change(db, one, most_workers=3)
-        assert fleet_state.demand(db, "cpu") == 3
-        queueing.change(db, one, most_workers=None)
-        queueing.pause(db, one)
-        assert fleet_state.demand(db, "cpu") == 2, "shards in hand are finished"
-        assert all(shards.give_back(db, claim) for claim in claims if claim)
-        assert fleet_state.demand(db, "cpu") == 0
-        queueing.unpause(db, one)
-        runs.cancel(db, one)
-        assert fleet_state.demand(db) == 3
+def test_what_needs_a_worker_is_counted(any_db: Database) -> None:
+    db = any_db
+    run_id = runs.create(db, make_plan(), make_shards(5, 1))
+    runs.create(db, on_gpu(make_plan()), make_shards(3, 1))
+    demand = partial(fleet_state.demand, db)
+    assert (demand(), demand("cpu"), demand("gpu")) == (8, 5, 3)
+    assert (demand("gpu", ("text",)), demand(None, ("image", "nodes"))) == (0, 3)
+    claims = [shards.claim(db, run_id, f"host:{i}:x", 60.0) for i in range(2)]
+    assert demand("cpu") == 5, "what is in hand needs its worker"
+    queueing.change(db, run_id, most_workers=3)
+    assert demand("cpu") == 3
+    queueing.change(db, run_id, most_workers=None)
+    queueing.pause(db, run_id)
+    assert demand("cpu") == 2, "shards in hand are finished"
+    assert all(shards.give_back(db, claim) for claim in claims if claim)
+    assert demand("cpu") == 0
+    queueing.unpause(db, run_id)
+    runs.cancel(db, run_id)
+    assert demand() == 3
 
 
 @pytest.mark.postgres
@@ -345,14 +333,9 @@ def test_the_command_of_the_chart_gives_its_lease_back_in_time(
     with celery_fleet(redis_url, tmp_path, CHAOS_SLOWLY="0.5") as fleet:
         run_id = fleet.submit()
         env = mounted(container, fleet.env, tmp_path)
+        words = [str(shim / "transexplain"), *container["args"]]
         with (tmp_path / "worker.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [str(shim / "transexplain"), *container["args"]],
-                env=env,
-                cwd=tmp_path,
-                stdout=log,
-                stderr=log,
-            )
+            worker = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=log, stderr=log)
             try:
                 wait_for(lambda: "running" in fleet.states(run_id), "a shard in hand")
                 worker.send_signal(signal.SIGTERM)
@@ -389,13 +372,9 @@ def test_an_array_job_works_on_a_run(redis_url: str, tmp_path: Path, shim: Path)
         file.chmod(0o755)
     with celery_fleet(redis_url, tmp_path) as fleet:
         spec = make_audit(tmp_path)
-        env = {
-            **fleet.env,
-            "PATH": f"{shim}{os.pathsep}{os.environ['PATH']}",
-            "SLURM_STAND_IN": str(tmp_path / "jobs"),
-            "TRANSEXPLAIN_LINGER": "2",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
+        slurm = {"SLURM_STAND_IN": str(tmp_path / "jobs"), "TRANSEXPLAIN_LINGER": "2"}
+        path = f"{shim}{os.pathsep}{os.environ['PATH']}"
+        env = {**fleet.env, **slurm, "PATH": path, "CUDA_VISIBLE_DEVICES": ""}
         words = ("run", str(spec), "--executor", "slurm", "--script", str(SBATCH), "--workers", "2")
         said = run_here(env, tmp_path, *words)
         (run,) = runs.list_runs(fleet.db)

@@ -12,7 +12,7 @@ from tiny_models import bert, hooks_of, text_items, vit, wordpiece
 from torch import Tensor, nn
 
 import transexplain as te
-from transexplain.doctor import Diagnosis, examine
+from transexplain.doctor import examine
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.models.loaded_model import LoadedModel
@@ -176,7 +176,6 @@ def test_bad_requests(item: Any, options: dict[str, Any], error: type[Exception]
 def test_items_come_as_items_too_and_the_document_is_json() -> None:
     (item,) = text_items("a nice film")
     found = examine(tiny_bert(), item)
-    assert isinstance(found, Diagnosis)
     document = json.loads(json.dumps(found.document(), allow_nan=False))
     assert (document["verdict"], document["model"]["dtype"]) == ("covered", "float64")
     assert len(document["operators"]) == len(found.operators)

@@ -105,12 +105,11 @@ def test_the_short_tests_are_there_and_reach_every_layer() -> None:
     for path, _, name in (line.partition("::") for line in lines):
         assert (ROOT / path).exists(), path
         assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
-    layers = (
+    for layer in (
         *("analysis/groups", "analysis/strategies", "auditing", "data", "engine", "evaluating"),
         *("evaluating/metrics", "methods", "models", "orchestrator", "provenance", "reports"),
         *("reports/exports", "store", "extras/training", "workers"),
-    )
-    for layer in layers:
+    ):
         assert any(line.startswith(f"tests/{layer}") for line in lines), layer
 
 
@@ -122,8 +121,7 @@ def test_constraints_are_names_and_versions_of_everything_needed() -> None:
 
 def test_the_threat_model_names_files_that_exist() -> None:
     named = re.findall(r"`((?:\w+/)+[\w.-]+\.\w+)`", SECURITY)
-    missing = sorted({name for name in named if not (ROOT / name).is_file()})
-    assert not missing
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
     assert any(name.startswith("tests/") for name in named)
 
 

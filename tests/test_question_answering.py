@@ -18,7 +18,7 @@ import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError
 from transexplain.methods import bound
 from transexplain.models.assemble import Origin, assemble_text
-from transexplain.models.loaded_model import Encoded, LoadedModel
+from transexplain.models.loaded_model import LoadedModel
 from transexplain.types.items import Item, ResolvedTarget
 from transexplain.types.scores import MethodSpec
 
@@ -117,7 +117,6 @@ def test_ledgers_of_start_and_end_close(architecture: Architecture) -> None:
     model = assemble_text(build(architecture), tokenizer=None, classes=(), origin=origin)
     assert model.ref.head == "span"
     (made,) = model.encode([Item(id="a", index=0, content={"input_ids": torch.tensor(TEXTS[0])})])
-    assert isinstance(made, Encoded)
     found = bound(MethodSpec(name="lrp"))(model, model.collate([made]), start_and_end)
     ((one,),) = found.attributions
     assert one.logit == pytest.approx(found.logits[0, 1, 0] + found.logits[0, 2, 1], rel=1e-12)

@@ -184,7 +184,6 @@ def test_the_state_of_a_repository_which_runs_no_program_of_its_own(tmp_path: Pa
     git("add", "a.txt")
     git("commit", "-q", "-m", "first")
     clean = git_state(tmp_path)
-    assert clean is not None
     assert (len(clean["commit"]), clean["dirty"]) == (40, False)
     (tmp_path / "a.txt").write_text("b")
     assert git_state(tmp_path) == {**clean, "dirty": True}

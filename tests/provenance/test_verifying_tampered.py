@@ -84,7 +84,6 @@ def relevance_by_chance(url: str, run_id: str) -> None:
 
 def a_ledger(url: str, run_id: str) -> None:
     def changed(one: Attribution) -> Attribution:
-        assert one.ledger is not None
         return replace(one, ledger=replace(one.ledger, biases=one.ledger.biases + 1))
 
     rewrite(url, run_id, 1, lambda result: with_attributions(result, changed, 8))

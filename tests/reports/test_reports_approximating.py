@@ -83,7 +83,6 @@ def mixed_summary(gallery: Gallery) -> Summary:
 
 def test_the_record(mixed_summary: Summary) -> None:
     mixed = mixed_summary.mixed
-    assert mixed is not None
     assert (mixed.method, mixed.exact) == ("gradient-x-input", "lrp")
     assert (mixed.share, mixed.failed) == (0.6, 0)
     assert 30 < mixed.items < 66
@@ -101,7 +100,6 @@ def test_the_table_of_groups_is_the_corrected_one(
     mixed_run: tuple[Database, str], mixed_summary: Summary
 ) -> None:
     db, run_id = mixed_run
-    assert mixed_summary.groups is not None and mixed_summary.mixed is not None
     rows = {(row.group, row.target, row.class_name): row for row in mixed_summary.groups.rows}
     corrected = {
         (one.group, one.target, one.class_name): one.corrected
@@ -119,10 +117,8 @@ def test_the_table_of_groups_is_the_corrected_one(
 
 
 def test_redaction_leaves_small_rows_out(mixed_summary: Summary) -> None:
-    assert mixed_summary.mixed is not None
     counts = sorted(one.items for one in mixed_summary.mixed.groups)
     shown = redacted(mixed_summary, counts[-1])
-    assert shown.mixed is not None
     assert {one.items for one in shown.mixed.groups} == {counts[-1]}
     assert redacted(mixed_summary, mixed_summary.mixed.items + 1).mixed is None
     render_html(shown)

@@ -55,7 +55,6 @@ def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> Non
 def test_words_and_names_in_a_drawing_are_escaped(attack: str) -> None:
     words = tuple(rare(f"{attack}{n}", 3.0 - n) for n in range(5))
     drawing = plane(words, attack)
-    assert drawing is not None
     seen = Visible(str(drawing.__html__()))
     assert {tag for tag, _ in seen.tags} <= {"div", "svg", "g", "path", "line", "text", "script"}
     assert [given for tag, given in seen.tags if tag == "script"] == [{"type": "application/json"}]
@@ -71,7 +70,6 @@ def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing() -> None:
 
 def test_the_places_of_a_text_are_drawn_with_their_means(gallery: Gallery) -> None:
     drawing = positions(view_of(gallery), "positive")
-    assert drawing is not None
     values = drawing.specification["data"]["values"]
     means = {one["x"]: one["y"] for one in values if one["line"] == 0 and one["y"] is not None}
     # four words a text: the middles of parts 2, 7, 12 and 17; half of the names add 0.5
@@ -85,7 +83,6 @@ def test_the_plane_needs_words_and_names_those_that_have_room() -> None:
     apart = [rare(f"w{n}", 3.0 - n, 1.0 + n) for n in range(4)]
     crowd = [rare(f"near{n}", 2.9 - n / 1e3, 1.0) for n in range(9)]
     drawing = plane((*apart, *crowd), "x")
-    assert drawing is not None
     assert all(f">w{n}<" in drawing.still for n in range(4)) and "near" not in drawing.still
 
 

@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,14 +51,16 @@ from transexplain.types.scores import (
 HIGHER, LOWER = MetricSpec(name="comprehensiveness"), MetricSpec(name="sufficiency")
 
 
-def made(spec: MetricSpec, plan: EvaluationPlan, found: list[MetricScore]) -> ScoreTable:
-    one = table(gather(found, ()), plan, "predicted", spec)
-    assert one is not None
-    return one
+def table_of(spec: MetricSpec, values: dict[str, Any], labels: Sequence[str] = ()) -> ScoreTable:
+    """The table of these values of the plan's methods, which are all that have values."""
+    return table_from(spec, labels or list(values), scores(spec.name, values))
+
+
+def table_from(spec: MetricSpec, labels: Sequence[str], found: list[MetricScore]) -> ScoreTable:
+    return table(gather(found, ()), plan_of(labels, spec), "predicted", spec)
 
 
 def test_best_first_random_and_oracle_last_with_means_by_hand() -> None:
-    plan = plan_of(["random", "poor", "fair", "good"], HIGHER)
     values = {
         "random": [0.9, 0.9],
         "oracle": [0.8, 1.0],
@@ -64,7 +68,7 @@ def test_best_first_random_and_oracle_last_with_means_by_hand() -> None:
         "fair": [0.3, 0.5],
         "good": [0.5, 0.6],
     }
-    one = made(HIGHER, plan, scores("comprehensiveness", values))
+    one = table_of(HIGHER, values, ["random", "poor", "fair", "good"])
     assert [row.method for row in one.rows] == ["good", "fair", "poor", "random", "oracle"]
     assert [row.rank for row in one.rows] == [1, 2, 3, None, None]
     assert [row.kind for row in one.rows] == ["method"] * 3 + ["random", "oracle"]
@@ -76,33 +80,27 @@ def test_best_first_random_and_oracle_last_with_means_by_hand() -> None:
 
 
 def test_lower_is_better_turns_the_order_and_ties_share_a_rank() -> None:
-    plan = plan_of(["a", "b", "c"], LOWER)
-    one = made(LOWER, plan, scores("sufficiency", {"a": [3.0], "b": [1.0], "c": [1.0]}))
+    one = table_of(LOWER, {"a": [3.0], "b": [1.0], "c": [1.0]})
     assert [(row.method, row.rank) for row in one.rows] == [("b", 1), ("c", 1), ("a", 3)]
     assert one.best == "b"
     # where nothing is better the plan orders, and nothing is compared
-    spec = MetricSpec(name="sparsity")
-    one = made(spec, plan_of(["b", "a"], spec), scores("sparsity", {"a": [0.9], "b": [0.1]}))
+    one = table_of(MetricSpec(name="sparsity"), {"b": [0.1], "a": [0.9]})
     assert [(row.method, row.rank) for row in one.rows] == [("b", None), ("a", None)]
     assert one.best is None and not any(row.difference for row in one.rows)
 
 
 def test_what_could_not_be_measured_is_counted_by_reason() -> None:
-    plan = plan_of(["a", "b"], HIGHER)
     values = {"a": [0.5, "one position", "one position", "it broke"], "b": ["no ledger"] * 4}
-    one = made(HIGHER, plan, scores("comprehensiveness", values))
-    first, last = one.rows
+    first, last = table_of(HIGHER, values).rows
     assert (first.items, first.missing) == (1, {"one position": 2, "it broke": 1})
     assert (last.method, last.items, last.mean, last.rank) == ("b", 0, None, None)
     assert last.missing == {"no ledger": 4}
-    odd = scores("comprehensiveness", {"a": [float("nan")]})
-    assert made(HIGHER, plan, odd).rows[0].missing == {"no finite value": 1}
+    odd = table_of(HIGHER, {"a": [float("nan")]})
+    assert odd.rows[0].missing == {"no finite value": 1}
 
 
 def test_a_lead_on_few_items_makes_no_best_and_differences_are_on_common_items() -> None:
-    plan = plan_of(["all", "few"], HIGHER)
-    values = {"all": [0.0, 0.4, 0.4, 0.4], "few": [1.0, None, None, None]}
-    one = made(HIGHER, plan, scores("comprehensiveness", values))
+    one = table_of(HIGHER, {"all": [0.0, 0.4, 0.4, 0.4], "few": [1.0, None, None, None]})
     assert one.best == "all"
     few = next(row for row in one.rows if row.method == "few")
     assert few.items == 1 and few.difference is not None
@@ -116,12 +114,12 @@ def test_curves_are_means_of_the_measured_items_at_the_shares() -> None:
         replace(one, curve=curve)
         for one, curve in zip(found, [(0.8, 0.2), (0.4, 0.2), ()], strict=True)
     ]
-    one = made(spec, plan_of(["a"], spec), found)
+    one = table_from(spec, "a", found)
     assert one.x == (0.1, 0.5)
     assert one.rows[0].curve == pytest.approx((0.6, 0.2))
     assert one.baseline == "auto"
     uneven = [found[0], replace(found[1], curve=(1.0,))]
-    assert made(spec, plan_of(["a"], spec), uneven).rows[0].curve == ()
+    assert table_from(spec, "a", uneven).rows[0].curve == ()
 
 
 def share(details: object) -> Scored:
@@ -136,28 +134,16 @@ def test_a_metric_of_all_items_together(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(evaluation_tables, "metric_facts", lambda _name: facts)
     spec, labels = MetricSpec(name="runtime"), {"a": [1, 0, 1, 1, 1, 1], "b": [0, 1, 0, 0, 0, 0]}
     found = [
-        MetricScore(
-            item_id=str(number),
-            method=label,
-            target="predicted",
-            metric="runtime",
-            value=None,
-            detail={"counted": hit, "of": 1},
-        )
-        for label, given in labels.items()
-        for number, hit in enumerate(given)
+        replace(score, value=None, detail={"counted": score.value, "of": 1})
+        for score in scores("runtime", labels)
     ]
-    failed = replace(found[0], item_id="6", detail={}, reason="the model failed")
+    failed = replace(found[0], item_id="row-6", detail={}, reason="the model failed")
     one = table(gather([*found, failed], ["runtime"]), plan_of("ab", spec), "predicted", spec)
-    assert one is not None
     best, other = one.rows
     assert (best.method, best.mean, best.items) == ("a", 5 / 6, 6)
-    assert best.missing == {"the model failed": 1}
-    assert best.curve == (0.0, 5.0)
-    assert other.difference is not None
-    assert other.difference.mean == pytest.approx(1 / 6 - 5 / 6)
-    assert other.difference.p is None
-    assert other.difference.interval is not None
+    assert (best.missing, best.curve) == ({"the model failed": 1}, (0.0, 5.0))
+    assert other.difference is not None and other.difference.interval is not None
+    assert (other.difference.mean, other.difference.p) == (pytest.approx(1 / 6 - 5 / 6), None)
 
 
 def test_the_sentences_say_who_leads_and_whether_it_is_luck(db: Database) -> None:
@@ -201,7 +187,6 @@ def test_the_paired_difference_and_its_exact_p() -> None:
     values = np.array([base, [1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, -1.0]])
     none, sure, unsure = differences(values, 0, seed=0)
     assert none is None
-    assert sure is not None and unsure is not None
     assert (sure.items, sure.mean, sure.p) == (4, 2.5, pytest.approx(0.125))
     assert (unsure.mean, unsure.p) == (0.5, pytest.approx(10 / 16))
     # Benjamini-Hochberg of two: the smaller is doubled, the larger stays
@@ -213,7 +198,6 @@ def test_the_paired_difference_and_its_exact_p() -> None:
 def test_only_items_that_both_have_are_compared() -> None:
     values = np.array([[1.0, 2.0, NONE, 4.0], [NONE, 1.0, 9.0, 1.0], [NONE, NONE, 5.0, NONE]])
     _, found, apart = differences(values, 0, seed=0)
-    assert found is not None
     assert (found.items, found.mean) == (2, -2.0)
     assert apart is None
 
@@ -228,7 +212,6 @@ def test_constant_and_single_values_neither_fail_nor_warn() -> None:
     values = np.array([[1.0] * 8, [1.0] * 8, [2.0] + [NONE] * 7])
     assert intervals(values, seed=0) == [(1.0, 1.0), (1.0, 1.0), None]
     _, same, single = differences(values, 0, seed=0)
-    assert same is not None and single is not None
     assert (same.mean, same.p, same.interval) == (0.0, 1.0, (0.0, 0.0))
     assert (single.mean, single.p, single.p_adjusted, single.interval) == (1.0, None, None, None)
     assert intervals(np.full((1, 0), NONE), seed=0) == [None]
@@ -262,7 +245,6 @@ def test_a_corpus_value_is_of_all_items_and_its_interval_of_halves() -> None:
     assert low + high == pytest.approx(2 * 6 / 20)
     assert second.interval == (0.5, 0.5)
     found = minus(first, second)
-    assert found is not None
     assert (found.items, found.mean, found.p) == (6, pytest.approx(-0.2), None)
     assert found.interval == pytest.approx((low - 0.5, high - 0.5))
 
@@ -307,8 +289,7 @@ def summary(db: Database) -> EvaluationSummary:
 
 
 def rendered(form: str, summary: EvaluationSummary) -> str:
-    text: str = EVALUATION_REPORTS.load(form)(summary)
-    return text
+    return EVALUATION_REPORTS.load(form)(summary)
 
 
 def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: EvaluationSummary) -> None:
@@ -402,7 +383,6 @@ def test_draws_are_stored_with_a_plan(db: Database) -> None:
     often = replace(plan.methods[1], draws=20)
     for methods in (plan.methods, (plan.methods[0], often)):
         kept = runs.get(db, stored(db, replace(plan, methods=methods), [], 6)).plan
-        assert kept.evaluation is not None
         assert kept.evaluation.methods == methods
 
 
@@ -433,7 +413,7 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
     rarity = {"the": 0.0, "oil": 4.0, "<b>": 5.0, "game": 3.0, "bank": 2.0}
     items = [("A", "the oil <b>"), ("A", "oil bank"), ("B", "the <b> game"), ("B", "game bank")]
 
-    def score(method: str, number: int, sign: float) -> MetricScore:
+    def of_words(score: MetricScore, number: int, sign: float) -> MetricScore:
         name, words = items[number]
         detail = {
             "class": name,
@@ -441,16 +421,14 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
             "relevance": [sign * (1 + place) for place in range(len(words.split()))],
             "rarity": [rarity[word] for word in words.split()],
         }
-        return MetricScore(
-            item_id=f"row-{number}",
-            method=method,
-            target="predicted",
-            metric="token-overlap",
-            value=None,
-            detail=detail,
-        )
+        return replace(score, value=None, detail=detail)
 
-    found = [score(name, n, sign) for name, sign in (("lrp", 1), ("anti", -1)) for n in range(4)]
+    found = [
+        of_words(score, number % 4, 1 if score.method == "lrp" else -1)
+        for number, score in enumerate(
+            scores("token-overlap", {"lrp": [0.0] * 4, "anti": [0.0] * 4})
+        )
+    ]
     one = tabulate(db, stored(db, plan_of(["lrp", "anti"], spec), found, 4))
     (table,) = one.tables
     rows = {row.method: row for row in table.rows}
@@ -549,7 +527,6 @@ def test_the_comparison_with_random_by_hand(db: Database) -> None:
         *scores("sufficiency", {"lrp": [0.6] * 7 + ["one position"], "random": [0.2, 1.0] * 4}),
     ]
     summary = summarise(db, stored(db, plan, given, 8, task="audit"))
-    assert summary.faithfulness is not None
     first, second = summary.faithfulness.rows
     assert (first.mean, first.random) == pytest.approx((0.535, 0.3))
     assert first.difference == pytest.approx(0.235)

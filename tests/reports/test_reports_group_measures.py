@@ -10,6 +10,7 @@ from report_samples import (
     ANNS,
     BOBS,
     CLASSES,
+    GROUPS,
     Visible,
     biased_run,
     explained_text,
@@ -18,11 +19,9 @@ from report_samples import (
 
 from transexplain.analysis.groups.group_table import Reversal, Split
 from transexplain.reports.report_formats import render_html, render_json
-from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.group_matching import dropped_by_group
 from transexplain.reports.sections.group_relevance import ALL_ITEMS, quality_by_group
-from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarise
 from transexplain.store import readers, runs
 from transexplain.store.database import Database
@@ -30,12 +29,6 @@ from transexplain.types.items import EntityGroup
 from transexplain.types.scores import MetricScore, MetricSpec
 
 FILLERS = tuple(f"filler{'abcdefghijkl'[i]}" for i in range(12))
-GROUPS = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
-
-
-def groups_in(found: Summary) -> Groups:
-    assert found.groups is not None
-    return found.groups
 
 
 def seen(document: str) -> str:
@@ -53,8 +46,7 @@ def background_run(db: Database) -> str:
 
 def test_words_as_frequent_are_shown(db: Database) -> None:
     found = summarise(db, background_run(db))
-    anns, bobs = groups_in(found).rows
-    assert anns.background is not None and bobs.background is not None
+    anns, bobs = found.groups.rows
     assert anns.background.words == 12  # neither names nor "good"
     assert anns.background.mean == pytest.approx(0.01, abs=1e-4)
     assert anns.background.difference == pytest.approx(0.49, abs=1e-3)
@@ -84,7 +76,7 @@ def split_run(db: Database) -> str:
 @pytest.mark.exhaustive
 def test_splits_are_shown(db: Database) -> None:
     found = summarise(db, split_run(db))
-    (split,) = groups_in(found).splits
+    (split,) = found.groups.splits
     assert split.by == "predicted class"
     differences = {
         part.value: next(r.difference for r in part.rows if r.group == "anns")
@@ -100,7 +92,7 @@ def test_splits_are_shown(db: Database) -> None:
 @pytest.mark.exhaustive
 def test_reversals_are_pointed_out(db: Database) -> None:
     found = summarise(db, split_run(db))
-    groups = groups_in(found)
+    groups = found.groups
     turned = Reversal(
         group="anns",
         target="class:positive",
@@ -171,5 +163,5 @@ def test_without_ledgers_or_mentions_there_is_no_quality(db: Database) -> None:
     outcome, attribution = explained_text(0, "good", None)
     bare = [(outcome, replace(attribution, ledger=None))]
     found = summarise(db, stored_run(db, bare, groups=(EntityGroup(name="a", terms=("Ann",)),)))
-    assert groups_in(found).quality == () == groups_in(found).splits
+    assert found.groups.quality == () == found.groups.splits
     assert render_html(found)

@@ -259,24 +259,6 @@ def test_positive_is_red_or_green_and_negative_the_other_end() -> None:
     assert (colour(9.0), colour(-9.0)) == (colour(1.0), colour(-1.0)), "values outside take the end"
 
 
-def deuteranope(rgb: tuple[int, int, int]) -> np.ndarray:
-    """How a viewer without M cones sees a colour (Vienot 1999), in CIELAB."""
-    linear = (np.asarray(rgb) / 255.0) ** 2.2
-    to_lms = np.array(
-        [[17.8824, 43.5161, 4.11935], [3.45565, 27.1554, 3.86714], [0.0299566, 0.184309, 1.46709]]
-    )
-    lms = to_lms @ linear
-    lms[1] = 0.494207 * lms[0] + 1.24827 * lms[2]
-    seen = np.clip(np.linalg.inv(to_lms) @ lms, 0, 1) ** (1 / 2.2)
-    return cv2.cvtColor(seen[None, None].astype(np.float32), cv2.COLOR_RGB2Lab)[0, 0]
-
-
-@pytest.mark.parametrize("strength", [0.3, 0.6, 1.0])
-def test_signs_differ_without_green_cones_in_blue_red(strength: float) -> None:
-    apart = deuteranope(colour(strength, "blue-red")) - deuteranope(colour(-strength, "blue-red"))
-    assert np.linalg.norm(apart) > 20  # 2 is just noticeable
-
-
 def test_an_unknown_palette_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"jet.*green-red"):
         table("jet")

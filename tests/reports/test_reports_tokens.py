@@ -186,25 +186,6 @@ def test_what_cannot_be_shown_is_refused() -> None:
         token_html(image_attribution([[1.0]]))
 
 
-def luminance(colour: np.ndarray) -> float:
-    share = colour / 255.0
-    linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-@pytest.mark.parametrize("palette", ["blue-red", "green-red"])
-@pytest.mark.parametrize(("ground", "ink"), [("#fcfcfb", "#1c1e21"), ("#16181b", "#e6e7e9")])
-def test_the_strongest_word_stays_readable(palette: str, ground: str, ink: str) -> None:
-    behind, text = (
-        np.array([int(c[i : i + 2], 16) for i in (1, 3, 5)], float) for c in (ground, ink)
-    )
-    for style in styles(token_html(sentence(), palette=palette, scale=0.1)).values():
-        share = opacity(style)
-        mixed = share * np.array(rgb(style)) + (1 - share) * behind
-        lights = sorted((luminance(mixed), luminance(text)))
-        assert (lights[1] + 0.05) / (lights[0] + 0.05) >= 4.5  # WCAG AA
-
-
 def test_the_terminal_shows_the_text_on_coloured_ground() -> None:
     shown = token_ansi(sentence())
     assert shown.plain == SENTENCE

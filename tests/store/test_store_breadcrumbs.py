@@ -73,7 +73,9 @@ def test_whoever_ends_workers_from_outside_convicts_nobody(db: Database) -> None
     status = status_of(db, run_id)
     assert (status.state, status.fruitless) == ("dead", 3)
     assert status.error is not None and "'id-2'" in status.error
+    assert runs.get(db, run_id).state == "done", "the claim that buries the last shard closes it"
     assert shards.redrive(db, run_id) == 1
+    assert status_of(db, run_id).fruitless == 0
     assert claimed(db, run_id).caution == Caution()
 
 
