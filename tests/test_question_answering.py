@@ -107,7 +107,7 @@ def test_a_saved_model_is_explained_in_the_terminal(call: Any, tmp_path: Path) -
 
 def start_and_end(logits: NDArray[Any]) -> list[list[ResolvedTarget]]:
     ends: Any = {"coefficients": ((0, 1.0), (1, 1.0)), "positions": (1, 2)}
-    target = ResolvedTarget("predicted", rank=0, class_index=None, class_name="answer", **ends)
+    target = ResolvedTarget(spec="predicted", rank=0, class_index=None, class_name="answer", **ends)
     return [[target] for _ in logits]
 
 
