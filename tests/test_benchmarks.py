@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 from tiny_audit import make_audit
 
-from benchmarks import pipeline_log
-from transexplain.store.database import Database
-
 ROOT = Path(__file__).resolve().parents[1]
 DATABASE = (pytest.mark.postgres,)
 FLEET = (pytest.mark.postgres, pytest.mark.redis)
@@ -96,21 +93,3 @@ def leaves(node: Any) -> Iterator[Any]:
 def test_every_module_can_be_imported() -> None:
     for path in (ROOT / "benchmarks").glob("*.py"):
         importlib.import_module(f"benchmarks.{path.stem}")
-
-
-# ---- figures that stand in the documents ------------------------------------------------------
-
-
-def test_rates_of_workers_add_up_and_start_at_the_first_batch(db: Database) -> None:
-    times = {"a": (0.0, 5.0, [15.0, 25.0]), "b": (1.0, 8.0, [28.0])}  # claim, batch, commits
-    pipeline_log.prepare_log(db)
-    insert = "INSERT INTO benchmark_log VALUES ('run', 0, ?, 100, ?, ?)"
-    with db.begin() as connection:
-        for worker, (claimed, begun, saved) in times.items():
-            rows = [("claimed", claimed), ("begun", begun), *(("saved", at) for at in saved)]
-            for event, at in rows:
-                connection.exec_driver_sql(insert, (worker, event, 1000.0 + at))
-    found = pipeline_log.measured(db, "run", 990.0)
-    assert math.isclose(found.rate, 200 / 20 + 100 / 20)
-    assert found.items == {"a": 200, "b": 100}
-    assert (found.seconds, found.start, found.load, found.shard_seconds) == (23.0, 11.0, 7.0, 10.0)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tomllib
@@ -18,7 +17,6 @@ import jsonschema
 import pytest
 import yaml
 from celery_fleets import celery_fleet
-from chaos_groups import wait_for
 from command_line_here import run_here
 from keda_schemas import keda_schema
 from store_samples import make_plan, make_shards
@@ -320,45 +318,6 @@ def shim(tmp_path: Path) -> Path:
     file.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m orchestrator.cli "$@"\n')
     file.chmod(0o755)
     return folder
-
-
-@pytest.mark.exhaustive
-@pytest.mark.redis
-def test_the_command_of_the_chart_gives_its_lease_back_in_time(
-    redis_url: str, tmp_path: Path, shim: Path
-) -> None:
-    """The container's own words, its secrets as files; SIGTERM comes while it works."""
-    ((_, pod),) = [one for one in pods(rendered()) if one[0] == "te-worker-cpu"]
-    (container,) = pod["containers"]
-    with celery_fleet(redis_url, tmp_path, CHAOS_SLOWLY="0.5") as fleet:
-        run_id = fleet.submit()
-        env = mounted(container, fleet.env, tmp_path)
-        words = [str(shim / "transexplain"), *container["args"]]
-        with (tmp_path / "worker.log").open("wb") as log:
-            worker = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=log, stderr=log)
-            try:
-                wait_for(lambda: "running" in fleet.states(run_id), "a shard in hand")
-                worker.send_signal(signal.SIGTERM)
-                code = worker.wait(timeout=pod["terminationGracePeriodSeconds"])
-            finally:
-                worker.kill()
-                worker.wait()
-        assert code == 0, (tmp_path / "worker.log").read_text(encoding="utf-8")
-        states = fleet.states(run_id)
-        assert "running" not in states and "queued" in states
-        assert all(one.fruitless == 0 for one in shards.list_shards(fleet.db, run_id))
-
-
-def mounted(container: dict[str, Any], env: dict[str, str], folder: Path) -> dict[str, str]:
-    """The container's variables over these, with the secrets that its pod would mount."""
-    urls = {"DATABASE_URL": "database-url", "BROKER_URL": "broker-url"}
-    found = dict(env)
-    for name, key in urls.items():
-        (folder / key).write_text(found.pop(f"TRANSEXPLAIN_{name}") + "\n", encoding="utf-8")
-    for one in container["env"]:
-        if one["name"] != "TRANSEXPLAIN_SNAPSHOT_DIR":  # there is no such mount here
-            found[one["name"]] = one["value"].replace(SECRETS, f"{folder}/")
-    return found
 
 
 @pytest.mark.exhaustive

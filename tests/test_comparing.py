@@ -1,7 +1,6 @@
 """One item by every method: in Python, as a page, on the command line."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,18 +62,6 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
         assert f"{one.attributions[0].at} · {one.seconds:.2f} s {said}" in text
     with pytest.raises(ConfigurationError, match="palette"):
         te.render.comparison(found, palette="pink")
-
-
-def test_notes_that_differ_by_class_have_its_name(found: list[Compared]) -> None:
-    one = next(each for each in found if each.method == "gae")
-    noted = [("both", f"of {each.class_name}") for each in one.attributions]
-    changed = [replace(a, notes=b) for a, b in zip(one.attributions, noted, strict=True)]
-    page = Visible(te.render.comparison([replace(one, attributions=tuple(changed))])).text
-    text = " ".join(page.split())
-    names = [each.class_name for each in one.attributions]
-    assert len({*names}) == 2
-    assert "".join(["both", *(f"{name}: of {name}" for name in names)]) in text
-    assert text.count("both") == 1
 
 
 def test_a_method_that_hardly_differs_by_class_is_not_said_to_ignore_it(

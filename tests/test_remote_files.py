@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import re
 import socket
 import sys
 import time
@@ -94,10 +95,9 @@ def test_a_file_that_is_not_there_is_named(folder: str) -> None:
     for request in (info, read, RangeReader, matching):
         with pytest.raises(RemoteFileError, match=r"/no\.csv does"):
             request(f"{folder}/no.csv")
-    with pytest.raises(RemoteFileError, match="/a does"):
-        info(f"{folder}/a")
-    with pytest.raises(RemoteFileError, match=r"\*\.parquet"):
-        matching(f"{folder}/*.parquet")
+    for request, name in ((info, "a"), (matching, "*.parquet")):
+        with pytest.raises(RemoteFileError, match=re.escape(f"/{name}")):
+            request(f"{folder}/{name}")
     assert under(f"{folder}/nothing") == []
     write(f"{folder}/run-10/part", b"1")
     assert under(f"{folder}/run-1") == []
@@ -174,13 +174,13 @@ def test_a_store_that_is_away_for_good_is_named_with_the_remedy(s3: FaultyS3) ->
 def test_refused_credentials_are_told_at_once_and_never_shown(s3: FaultyS3) -> None:
     url = write(f"s3://{BUCKET}/t/one", b"1").url
     s3.refusal = "ExpiredToken"
+    named = r"/one: access[\s\S]*AWS_SESSION_TOKEN"
     for request in (info, lambda one: write(one, b"2"), under):
         before = len(s3.requests)
-        with pytest.raises(ObjectStoreError, match="/one: access") as told:
+        with pytest.raises(ObjectStoreError, match=named) as refusal:
             request(url)
         assert len(s3.requests) - before == 1
-        assert "AWS_SESSION_TOKEN" in str(told.value)
-        assert told.value.__cause__ is None and told.value.__suppress_context__
+        assert refusal.value.__cause__ is None and refusal.value.__suppress_context__
     s3.refusal = ""
     assert read(url) == b"1"
 
@@ -189,6 +189,7 @@ def test_refused_credentials_are_told_at_once_and_never_shown(s3: FaultyS3) -> N
 def test_credentials_that_are_renewed_in_their_file_are_taken(s3, tmp_path, monkeypatch) -> None:
     url = write(f"s3://{BUCKET}/t/one", b"1").url
     credentials = tmp_path / "credentials"
+    known = "[default]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = other\n"
     with monkeypatch.context() as environment:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             environment.delenv(name)
@@ -197,23 +198,21 @@ def test_credentials_that_are_renewed_in_their_file_are_taken(s3, tmp_path, monk
         s3fs.S3FileSystem.clear_instance_cache()
         with pytest.raises(ObjectStoreError, match="access is refused"):
             read(url)
-        credentials.write_text(
-            "[default]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = other\n",
-            encoding="utf-8",
-        )
+        credentials.write_text(known, encoding="utf-8")
         assert read(url) == b"1"
     s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_a_message_of_a_library_loses_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cat_file(*_: object, **__: object) -> bytes:
-        raise OSError(22, "no host for http://h/k?X-Amz-Signature=abc with key hidden-in-here")
-
+    message = "no host for http://h/k?X-Amz-Signature=abc with key hidden-in-here"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-in-here")
-    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_file", cat_file)
-    with pytest.raises(ObjectStoreError, match="no host for") as told:
+    memory = "fsspec.implementations.memory.MemoryFileSystem.cat_file"
+    with (
+        mock.patch(memory, side_effect=OSError(22, message)),
+        pytest.raises(ObjectStoreError, match="no host for") as refusal,
+    ):
         read("memory://one")
-    assert "abc" not in str(told.value) and "hidden-in-here" not in str(told.value)
+    assert "abc" not in str(refusal.value) and "hidden-in-here" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -138,19 +138,6 @@ def test_words_are_drawn_as_bars_in_reading_order() -> None:
     mpl.pyplot.close("all")
 
 
-def test_pictures_are_drawn_under_their_heatmap() -> None:
-    white = Image.new("RGB", (30, 20), "white")
-    for image, size in ((white, (256, 384)), (np.asarray(white), (256, 384)), (None, (256, 384))):
-        (drawn,) = te.plot(of_picture(), image).get_images()
-        assert drawn.get_array().shape[:2] == size
-    pale, strong = (
-        te.plot(of_picture(), white, alpha=alpha).get_images()[0].get_array()
-        for alpha in (0.9, 0.0)
-    )
-    assert pale.mean() > strong.mean()
-    mpl.pyplot.close("all")
-
-
 WRONG: list[tuple[Any, type[Exception], str]] = [
     (lambda: te.plot(of_text(), Image.new("RGB", (3, 3))), TypeError, "picture"),
     (lambda: te.plot(of_picture(), np.zeros(3)), ConfigurationError, "picture"),

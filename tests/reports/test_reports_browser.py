@@ -123,21 +123,6 @@ def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: LoadedPage) 
     assert "" in values
 
 
-@pytest.mark.exhaustive
-def test_the_contents_stay_in_sight_and_follow_the_reader(report: LoadedPage) -> None:
-    page = report.page
-    contents = page.locator("nav[aria-label=Sections]")
-    assert contents.locator("[aria-current]").count() == 0
-    for anchor in ("groups", "classes", "examples"):
-        contents.locator(f"a[href='#{anchor}']").click()
-        current = contents.locator("[aria-current]")
-        current.and_(page.locator(f"a[href='#{anchor}']")).wait_for()
-        assert current.count() == 1
-        box = contents.bounding_box()
-        assert box is not None and box["y"] == 0
-    assert report.complaints == []
-
-
 def test_the_policy_stops_any_other_script(gallery: Gallery, load_page: LoadPage) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
     before, _, after = gallery.page("biased").rpartition("</body>")

@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import Visible
-from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_here
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.metric_table import Scored
@@ -37,13 +33,9 @@ from transexplain.reports.evaluation.score_statistics import (
 )
 from transexplain.reports.phrasing import change, decimals, span, value
 from transexplain.reports.summary import summarise
-from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.scores import (
-    EvaluatedMethod,
-    EvaluationPlan,
-    MethodSpec,
     MetricScore,
     MetricSpec,
 )
@@ -481,39 +473,7 @@ def test_the_script_of_charts_is_made_once_and_again_where_it_is_damaged(
     assert made() == first and len(bundled) == 6
 
 
-# ---- reports of a real tiny evaluation, and of an audit that carries a sample's score -----------
-
-
-METRICS = ("activation", "pruning", "sparsity", "ledger-gap")
-METHODS = ("lrp", "attention-last", "random")
-
-
-@pytest.mark.exhaustive
-def test_a_tiny_evaluation_from_run_to_reports(db: Database, tmp_path: Path) -> None:
-    path = make_audit(tmp_path, items=12, targets=["predicted"])
-    settings = Settings(snapshot_dir=tmp_path / "snapshots")
-    prepared = prepare_audit(load_spec(path), settings)
-    evaluation = EvaluationPlan(
-        methods=tuple(EvaluatedMethod(label=x, method=MethodSpec(name=x)) for x in METHODS),
-        metrics=tuple(MetricSpec(name=name) for name in METRICS),
-    )
-    plan = replace(prepared.plan, task="evaluation", evaluation=evaluation)
-    run_id = runs.create(db, plan, prepared.shards)
-    run_here(db, run_id, settings, model=prepared.model)
-    summary = tabulate(db, run_id)
-    assert [one.metric for one in summary.tables] == list(METRICS)
-    activation, _, _, gap = summary.tables
-    assert activation.x == pytest.approx([share / 10 for share in range(11)])
-    for row in activation.rows:  # one item has one word, which has no order
-        assert row.items + sum(row.missing.values()) == 12
-        assert len(row.curve) == 11
-        # by the trapezoidal rule the mean of the areas is the area of the mean curve
-        area = (sum(row.curve) - (row.curve[0] + row.curve[-1]) / 2) / 10
-        assert row.mean == pytest.approx(area, abs=1e-9)
-    without = {row.method: dict(row.missing) for row in gap.rows if row.missing}
-    assert without["attention-last"] == {"the method keeps no ledger": 12}
-    for form in EVALUATION_REPORTS:
-        assert "attention-last" in rendered(form, summary)
+# ---- a report of an audit that carries a sample's score ----------------------------------------
 
 
 @pytest.mark.exhaustive

@@ -231,18 +231,3 @@ def test_receivers_that_are_added_at_once_have_numbers_of_their_own(db: Database
         list(pool.map(lambda _: schedules.change_receivers(db, "nightly", added=[HOOK]), range(8)))
     numbers = [one.number for one in schedules.get(db, "nightly").receivers]
     assert numbers == list(range(1, 9))
-
-
-def test_states_and_keys_are_checked_by_the_database(db: Database) -> None:
-    due = make(db, receivers=(HOOK,))
-    fired(db, due, due.since + 60)
-    for statement in (
-        "UPDATE schedule SET state = 'x'",
-        "UPDATE fire_delivery SET state = 'x'",
-        "UPDATE schedule_receiver SET kind = 'x'",
-    ):
-        with pytest.raises(Exception, match=r"(?i)check"), db.begin() as connection:
-            connection.execute(text(statement))
-    row = {"schedule": "none", "number": 1, "kind": "json", "address": "https://x.example/"}
-    with pytest.raises(Exception, match=r"(?i)foreign key"), db.begin() as connection:
-        connection.execute(schedule_receiver.insert().values(**row))
