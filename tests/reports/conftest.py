@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from browser_pages import LoadedPage, LoadPage, browser
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser, ConsoleMessage
 
 __all__ = ["browser"]  # a fixture
 
 
 @pytest.fixture
-def load_page(browser: "Browser", tmp_path: Path) -> Iterator[LoadPage]:
+def load_page(browser: Any, tmp_path: Path) -> Iterator[LoadPage]:
     """Loads a document from a file; it may request nothing but that file."""
     contexts = []
 
@@ -25,7 +22,7 @@ def load_page(browser: "Browser", tmp_path: Path) -> Iterator[LoadPage]:
         loaded = LoadedPage(contexts[-1].new_page())
         page, complaints = loaded.page, loaded.complaints
 
-        def note(message: "ConsoleMessage") -> None:
+        def note(message: Any) -> None:
             complaints.extend([message.text] * (message.type in ("error", "warning")))
 
         page.set_default_timeout(5_000)

@@ -96,7 +96,7 @@ def test_hugging_face_opens_it(db: Database, tmp_path: Path) -> None:
     assert set(found.cast_column("label", names)["label"]) == {0, 1}
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv"])
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "xlsx"])
 def test_a_run_that_is_not_over_is_refused(db: Database, tmp_path: Path, form: str) -> None:
     biased_run(db, leave=1)
     with pytest.raises(ConfigurationError, match="is not over"):
