@@ -7,24 +7,17 @@ import pytest
 from transexplain.files.atomic_write import atomic_file, atomic_folder, put_in_place, temporary_file
 
 
-def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
+def test_a_file_is_replaced_at_the_end_and_not_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old", encoding="utf-8")
     with atomic_file(path) as temporary:
         temporary.write_text("new", encoding="utf-8")
         assert temporary.parent == path.parent
         assert path.read_text(encoding="utf-8") == "old"
-    assert path.read_text(encoding="utf-8") == "new"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("old", encoding="utf-8")
     with pytest.raises(ValueError, match="half"), atomic_file(path) as temporary:
-        temporary.write_text("ne", encoding="utf-8")
+        temporary.write_text("newe", encoding="utf-8")
         raise ValueError("half")
-    assert path.read_text(encoding="utf-8") == "old"
+    assert path.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [path]
 
 

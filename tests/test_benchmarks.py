@@ -9,15 +9,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from tiny_audit import make_audit
-
-from benchmarks import half_precision, memory, pipeline_log
-from transexplain.store.database import Database
 
 ROOT = Path(__file__).resolve().parents[1]
 DATABASE = (pytest.mark.postgres,)
@@ -98,44 +93,3 @@ def leaves(node: Any) -> Iterator[Any]:
 def test_every_module_can_be_imported() -> None:
     for path in (ROOT / "benchmarks").glob("*.py"):
         importlib.import_module(f"benchmarks.{path.stem}")
-
-
-# ---- figures that stand in the documents ------------------------------------------------------
-
-
-def test_rates_of_workers_add_up_and_start_at_the_first_batch(db: Database) -> None:
-    times = {"a": (0.0, 5.0, [15.0, 25.0]), "b": (1.0, 8.0, [28.0])}  # claim, batch, commits
-    pipeline_log.prepare_log(db)
-    insert = "INSERT INTO benchmark_log VALUES ('run', 0, ?, 100, ?, ?)"
-    with db.begin() as connection:
-        for worker, (claimed, begun, saved) in times.items():
-            rows = [("claimed", claimed), ("begun", begun), *(("saved", at) for at in saved)]
-            for event, at in rows:
-                connection.exec_driver_sql(insert, (worker, event, 1000.0 + at))
-    found = pipeline_log.measured(db, "run", 990.0)
-    assert math.isclose(found.rate, 200 / 20 + 100 / 20)
-    assert found.items == {"a": 200, "b": 100}
-    assert (found.seconds, found.start, found.load, found.shard_seconds) == (23.0, 11.0, 7.0, 10.0)
-
-
-def test_relevance_that_moved_is_judged_item_by_item() -> None:
-    def explained(relevance: list[float], logit: float, index: int = 0) -> Any:
-        return SimpleNamespace(
-            relevance=np.array(relevance), logit=logit, class_index=index, ledger=None
-        )
-
-    right = [explained([1, 2, 3], 1.0), explained([1, 2, 3], -2.0), explained([3, 2, 1], 1.0)]
-    moved = [explained([1, 2, 9], 1.1), explained([3, 2, 1], -2.0), explained([3, 2, 1], 1.0, 1)]
-    judgement = half_precision.judged(right, moved)
-    assert (judgement["rank_median"], judgement["rank_worst"]) == (0.0, -1.0)
-    assert math.isclose(judgement["logit_worst"], 0.1)
-    assert (judgement["items"], judgement["other_class"]) == (3, 1)
-    assert judgement["gap_worst"] is None
-
-
-def test_a_growing_worker_would_be_seen() -> None:
-    flat = memory.summary([(10, 100), (50, 102), (100, 104)], 100, 1.0)
-    assert (flat["tenth"], flat["end"], flat["highest"]) == (100, 104, 104)
-    assert math.isclose(flat["growth"], 0.04)
-    grown = memory.summary([(9, 50), (10, 100), (50, 120), (90, 130), (100, 0)], 100, 1.0)
-    assert math.isclose(grown["growth"], 0.3), "from the tenth on, the last while it lived"

@@ -3,12 +3,12 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import jsonschema
 import pytest
 import yaml
 from celery_fleets import celery_fleet
-from chaos_groups import wait_for
 from command_line_here import run_here
 from keda_schemas import keda_schema
 from store_samples import make_plan, make_shards
@@ -27,6 +26,7 @@ from typer.main import get_command
 from orchestrator.cli.command_line import app
 from transexplain.settings import Settings
 from transexplain.store import fleet_state, queueing, readers, runs, shards
+from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.store.upkeep import grant_read
 
@@ -110,47 +110,28 @@ def test_every_object_is_one_of_kubernetes_or_keda(
             kubernetes_validate.validate(one, version, strict=True)
 
 
-def test_the_validators_find_what_is_wrong() -> None:
-    import kubernetes_validate
-
-    found = rendered()
-    deployment = next(one for one in found if one["kind"] == "Deployment")
-    deployment["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(deployment, KUBERNETES[0], strict=True)
-    scaled = next(one for one in found if one["kind"] == "ScaledObject")
-    scaled["spec"]["triggers"][0]["metadata"]["targetQueryValue"] = 4
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(scaled, keda_schema("ScaledObject"))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_wrong_values_are_refused() -> None:
+    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this system")
+    for wrong in (
         {"wokers": {}},
         {"workers": {"cpu": {"deviceClass": "tpu"}}},
         {"workers": {"gpu": {"terminationGracePeriodSeconds": 1}}},
         {"secret": {"databaseUrl": "postgresql://user:password@db/audits"}},
         {"env": {"TRANSEXPLAIN_LEASE_SECONDS": 30}},
-    ],
-    ids=str,
-)
-def test_wrong_values_are_refused(wrong: dict[str, Any]) -> None:
-    helm = pytest.importorskip("helm_python", reason="Helm's library has no wheel for this system")
-    with pytest.raises(helm.errors.HelmError):
-        rendered(wrong)
+    ):
+        with pytest.raises(helm.errors.HelmError):
+            rendered(wrong)
 
 
 def test_names_meet(objects: list[dict[str, Any]]) -> None:
     """What selects, scales or mounts something by its name has it."""
     workers = of_kind(objects, "Deployment")
+    labels = {
+        name: one["spec"]["template"]["metadata"]["labels"].items() for name, one in workers.items()
+    }
     for name, one in workers.items():
-        labels = one["spec"]["template"]["metadata"]["labels"].items()
         selector = one["spec"]["selector"]["matchLabels"].items()
-        assert selector <= labels
-        others = [other for other in workers.values() if other["metadata"]["name"] != name]
-        for other in others:
-            assert not selector <= other["spec"]["template"]["metadata"]["labels"].items()
+        assert [other for other in labels if selector <= labels[other]] == [name]
     for kind in ("PodDisruptionBudget", "ScaledObject"):
         for name in of_kind(objects, kind):
             assert "-worker-" in name and name in workers
@@ -224,11 +205,10 @@ def test_the_chart_asks_what_the_command_line_asks(objects: list[dict[str, Any]]
 def test_spot_nodes_may_go_at_any_time(objects: list[dict[str, Any]]) -> None:
     for name, pod in pods(objects):
         if "-worker-" in name:
+            (container,) = pod["containers"]
             assert pod["terminationGracePeriodSeconds"] >= Settings().lease_seconds
-            assert "lifecycle" not in pod["containers"][0], "SIGTERM is what the worker knows"
-            assert "--until-idle" not in pod["containers"][0]["args"], (
-                "it would start again at once"
-            )
+            assert "lifecycle" not in container, "SIGTERM is what the worker knows"
+            assert "--until-idle" not in container["args"], "it would start again at once"
 
 
 def test_the_image_has_what_the_chart_starts() -> None:
@@ -260,9 +240,8 @@ def test_the_job_hears_of_its_end_and_starts_again() -> None:
     (command,) = re.findall(r"^exec (transexplain .*?[^\\])$", text, re.MULTILINE | re.DOTALL)
     words = command.replace("\\\n", " ").split()
     assert words[:2] == ["transexplain", "worker"] and "--until-idle" in words
-    known = {
-        name for one in options_of(get_command(app).commands["worker"], []) for name in one.opts
-    }  # type: ignore[attr-defined]
+    worker: Any = get_command(app).commands["worker"]  # type: ignore[attr-defined]
+    known = {name for option in options_of(worker, []) for name in option.opts}
     assert {word for word in words if word.startswith("--")} <= known
 
 
@@ -276,37 +255,29 @@ def test_files_are_distributed_and_documented() -> None:
     assert compose["x-transexplain"]["image"] == f"transexplain:{chart['appVersion']}"
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'store.db'}"
-    return str(request.getfixturevalue("postgres_url"))
-
-
 def on_gpu(plan: Any) -> Any:
     return replace(plan, model=replace(plan.model, device="cuda:1", modality="image"))
 
 
-def test_what_needs_a_worker_is_counted(url: str) -> None:
-    with open_database(url, upgrade=True) as db:
-        one = runs.create(db, make_plan(), make_shards(5, 1))
-        runs.create(db, on_gpu(make_plan()), make_shards(3, 1))
-        assert fleet_state.demand(db) == 8
-        assert fleet_state.demand(db, "cpu") == 5 and fleet_state.demand(db, "gpu") == 3
-        assert fleet_state.demand(db, "gpu", ("text",)) == 0
-        assert fleet_state.demand(db, None, ("image", "nodes")) == 3
-        claims = [shards.claim(db, one, f"host:{i}:x", 60.0) for i in range(2)]
-        assert fleet_state.demand(db, "cpu") == 5, "what is in hand needs its worker"
-        queueing.change(db, one, most_workers=3)
-        assert fleet_state.demand(db, "cpu") == 3
-        queueing.change(db, one, most_workers=None)
-        queueing.pause(db, one)
-        assert fleet_state.demand(db, "cpu") == 2, "shards in hand are finished"
-        assert all(shards.give_back(db, claim) for claim in claims if claim)
-        assert fleet_state.demand(db, "cpu") == 0
-        queueing.unpause(db, one)
-        runs.cancel(db, one)
-        assert fleet_state.demand(db) == 3
+def test_what_needs_a_worker_is_counted(any_db: Database) -> None:
+    db = any_db
+    run_id = runs.create(db, make_plan(), make_shards(5, 1))
+    runs.create(db, on_gpu(make_plan()), make_shards(3, 1))
+    demand = partial(fleet_state.demand, db)
+    assert (demand(), demand("cpu"), demand("gpu")) == (8, 5, 3)
+    assert (demand("gpu", ("text",)), demand(None, ("image", "nodes"))) == (0, 3)
+    claims = [shards.claim(db, run_id, f"host:{i}:x", 60.0) for i in range(2)]
+    assert demand("cpu") == 5, "what is in hand needs its worker"
+    queueing.change(db, run_id, most_workers=3)
+    assert demand("cpu") == 3
+    queueing.change(db, run_id, most_workers=None)
+    queueing.pause(db, run_id)
+    assert demand("cpu") == 2, "shards in hand are finished"
+    assert all(shards.give_back(db, claim) for claim in claims if claim)
+    assert demand("cpu") == 0
+    queueing.unpause(db, run_id)
+    runs.cancel(db, run_id)
+    assert demand() == 3
 
 
 @pytest.mark.postgres
@@ -351,74 +322,6 @@ def shim(tmp_path: Path) -> Path:
 
 @pytest.mark.exhaustive
 @pytest.mark.redis
-def test_the_command_of_the_job_works_until_nothing_waits(
-    redis_url: str, tmp_path: Path, shim: Path
-) -> None:
-    with celery_fleet(redis_url, tmp_path) as fleet:
-        run_id = fleet.submit()
-        path = f"{shim}{os.pathsep}{os.environ['PATH']}"
-        slurm = {"SLURM_CPUS_PER_TASK": "1", "TRANSEXPLAIN_LINGER": "1", "PATH": path}
-        for _ in range(2):  # what Slurm repeats after a node failed finds nothing, and ends as well
-            done = subprocess.run(
-                ["bash", str(SBATCH)],
-                env={**fleet.env, **slurm, "CUDA_VISIBLE_DEVICES": ""},
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=300,
-                check=False,
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
-            assert set(fleet.states(run_id)) == {runs.get(fleet.db, run_id).state} == {"done"}
-            assert "nothing waits" in done.stderr
-
-
-@pytest.mark.exhaustive
-@pytest.mark.redis
-def test_the_command_of_the_chart_gives_its_lease_back_in_time(
-    redis_url: str, tmp_path: Path, shim: Path
-) -> None:
-    """The container's own words, its secrets as files; SIGTERM comes while it works."""
-    ((_, pod),) = [one for one in pods(rendered()) if one[0] == "te-worker-cpu"]
-    (container,) = pod["containers"]
-    with celery_fleet(redis_url, tmp_path, CHAOS_SLOWLY="0.5") as fleet:
-        run_id = fleet.submit()
-        env = mounted(container, fleet.env, tmp_path)
-        with (tmp_path / "worker.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [str(shim / "transexplain"), *container["args"]],
-                env=env,
-                cwd=tmp_path,
-                stdout=log,
-                stderr=log,
-            )
-            try:
-                wait_for(lambda: "running" in fleet.states(run_id), "a shard in hand")
-                worker.send_signal(signal.SIGTERM)
-                code = worker.wait(timeout=pod["terminationGracePeriodSeconds"])
-            finally:
-                worker.kill()
-                worker.wait()
-        assert code == 0, (tmp_path / "worker.log").read_text(encoding="utf-8")
-        states = fleet.states(run_id)
-        assert "running" not in states and "queued" in states
-        assert all(one.fruitless == 0 for one in shards.list_shards(fleet.db, run_id))
-
-
-def mounted(container: dict[str, Any], env: dict[str, str], folder: Path) -> dict[str, str]:
-    """The container's variables over these, with the secrets that its pod would mount."""
-    urls = {"DATABASE_URL": "database-url", "BROKER_URL": "broker-url"}
-    found = dict(env)
-    for name, key in urls.items():
-        (folder / key).write_text(found.pop(f"TRANSEXPLAIN_{name}") + "\n", encoding="utf-8")
-    for one in container["env"]:
-        if one["name"] != "TRANSEXPLAIN_SNAPSHOT_DIR":  # there is no such mount here
-            found[one["name"]] = one["value"].replace(SECRETS, f"{folder}/")
-    return found
-
-
-@pytest.mark.exhaustive
-@pytest.mark.redis
 def test_an_array_job_works_on_a_run(redis_url: str, tmp_path: Path, shim: Path) -> None:
     """Slurm's three commands are stood in for: each task is a process of the job's script."""
     stand_in = Path(__file__).parent / "support" / "slurm_stand_in.py"
@@ -428,13 +331,9 @@ def test_an_array_job_works_on_a_run(redis_url: str, tmp_path: Path, shim: Path)
         file.chmod(0o755)
     with celery_fleet(redis_url, tmp_path) as fleet:
         spec = make_audit(tmp_path)
-        env = {
-            **fleet.env,
-            "PATH": f"{shim}{os.pathsep}{os.environ['PATH']}",
-            "SLURM_STAND_IN": str(tmp_path / "jobs"),
-            "TRANSEXPLAIN_LINGER": "2",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
+        slurm = {"SLURM_STAND_IN": str(tmp_path / "jobs"), "TRANSEXPLAIN_LINGER": "2"}
+        path = f"{shim}{os.pathsep}{os.environ['PATH']}"
+        env = {**fleet.env, **slurm, "PATH": path, "CUDA_VISIBLE_DEVICES": ""}
         words = ("run", str(spec), "--executor", "slurm", "--script", str(SBATCH), "--workers", "2")
         said = run_here(env, tmp_path, *words)
         (run,) = runs.list_runs(fleet.db)
@@ -456,17 +355,19 @@ def explained(db: Any, run_id: str) -> dict[tuple[str, str, int], list[float]]:
     return by_key
 
 
-def test_wrong_requests_for_executors_are_refused(tmp_path: Path) -> None:
-    env = {**os.environ, "TRANSEXPLAIN_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}"}
-    for words, said in {
-        ("--executor", "rai"): "unknown executor 'rai'; did you mean 'ray'?",
-        ("--executor", "slurm"): "needs --script",
-        ("--executor", "slurm", "--script", "x.sbatch"): "there is no such file",
-        ("--workers", "3"): "--workers is for --executor ray and slurm",
-        ("--executor", "celery", "--processes", "2"): "--processes is for --executor local",
-        ("--address", "auto"): "--address is for --executor ray",
-    }.items():
-        assert said in run_here(env, tmp_path, "run", "--model", "m", *words, code=2)
-    said = run_here(env, tmp_path, "resume", "--queue", "--executor", "local", code=2)
-    assert "--queue is --executor celery" in said
-    assert "--until-idle" in run_here(env, tmp_path, "worker", "--linger", "3", code=2)
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("run --model m --executor rai", "'ray'"),
+        ("run --model m --executor slurm", "--script"),
+        ("run --model m --executor slurm --script x.sbatch", "x.sbatch"),
+        ("run --model m --workers 3", "--workers"),
+        ("run --model m --executor celery --processes 2", "--processes"),
+        ("run --model m --address auto", "--address"),
+        ("resume --queue --executor local", "--executor celery"),
+        ("worker --linger 3", "--until-idle"),
+    ],
+)
+def test_wrong_requests_for_executors_are_refused(call: Any, words: str, named: str) -> None:
+    code, printed = call(*words.split())
+    assert code == 2 and named in printed

@@ -1,13 +1,13 @@
 """One item by every method: in Python, as a page, on the command line."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from report_samples import Visible
 from timm.models.vision_transformer import VisionTransformer
 from tiny_models import bert, wordpiece
@@ -33,18 +33,15 @@ def found(model: LoadedModel) -> list[Compared]:
     return te.explain_by_methods(model, TEXT, params=FEW)
 
 
-def test_every_method_explains_or_gives_its_reason(found: list[Compared]) -> None:
+def test_every_method_explains_as_by_itself_or_gives_its_reason(
+    model: LoadedModel, found: list[Compared]
+) -> None:
     assert [one.method for one in found] == list(METHODS)
-    silent = {one.method: one.error for one in found if not one.attributions}
-    assert set(silent) == {"decoded-gradcam", "learned"}
-    assert "language-model head" in str(silent["decoded-gradcam"])
-    assert "transexplain train" in str(silent["learned"])
+    silent = {one.method for one in found if not one.attributions}
+    assert silent == {"decoded-gradcam", "learned"}
     for one in found:
         assert one.seconds > 0
         assert len(one.attributions) == (0 if one.error else 2)
-
-
-def test_an_attribution_is_that_of_explain(model: LoadedModel, found: list[Compared]) -> None:
     (plain,) = te.explain(model, te.Item(id="0", index=0, content=TEXT), "attnlrp", "predicted")
     (one,) = [each for each in found if each.method == "attnlrp"]
     np.testing.assert_array_equal(one.attributions[0].relevance, plain.relevance)
@@ -55,9 +52,7 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
     for one in found:
         assert one.method in page.text
     assert page.text.count("unbelievably") == 2 * (len(METHODS) - 2)
-    assert "Not defined for this model" in page.text
     text = " ".join(page.text.split())
-    assert text.count("the same for every class") >= 4
     for one in found:
         if not one.attributions:
             continue
@@ -65,21 +60,8 @@ def test_the_page_of_a_text(found: list[Compared]) -> None:
         likeness = f"class sensitivity {sensitivity_between(*one.attributions):.2f}"
         said = "the same for every class" if ignores else likeness
         assert f"{one.attributions[0].at} · {one.seconds:.2f} s {said}" in text
-    assert "Red speaks for the class, blue against it" in " ".join(page.text.split())
     with pytest.raises(ConfigurationError, match="palette"):
         te.render.comparison(found, palette="pink")
-
-
-def test_notes_that_differ_by_class_have_its_name(found: list[Compared]) -> None:
-    one = next(each for each in found if each.method == "gae")
-    noted = [("both", f"of {each.class_name}") for each in one.attributions]
-    changed = [replace(a, notes=b) for a, b in zip(one.attributions, noted, strict=True)]
-    page = Visible(te.render.comparison([replace(one, attributions=tuple(changed))])).text
-    text = " ".join(page.split())
-    names = [each.class_name for each in one.attributions]
-    assert len({*names}) == 2
-    assert "".join(["both", *(f"{name}: of {name}" for name in names)]) in text
-    assert text.count("both") == 1
 
 
 def test_a_method_that_hardly_differs_by_class_is_not_said_to_ignore_it(
@@ -92,9 +74,8 @@ def test_a_method_that_hardly_differs_by_class_is_not_said_to_ignore_it(
         for one in found
         if one.method == name
     )
-    assert "s almost the same for every class, class sensitivity 0.07" in near
-    assert "same for every class" not in far
-    assert "s the same for every class" in blind
+    assert "almost the same" in near and "class sensitivity 0.07" in near
+    assert "the same for every class" in blind and "the same for every class" not in far
 
 
 def test_the_page_of_a_picture() -> None:
@@ -105,13 +86,10 @@ def test_the_page_of_a_picture() -> None:
     model = te.wrap(vit.eval(), modality="image", transform=_tensor)
     picture = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
     found = te.explain_by_methods(model, picture, methods=["lrp", "rollout", "decoded-gradcam"])
-    from PIL import Image
-
     page = Visible(te.render.comparison(found, picture=Image.fromarray(picture)))
     images = [attributes["src"] for tag, attributes in page.tags if tag == "img"]
     assert len(images) == 4
     assert all(str(source).startswith("data:image/") for source in images)
-    assert "is for text" in page.text
 
 
 def _tensor(picture: Any) -> torch.Tensor:
@@ -130,20 +108,13 @@ def test_wrong_requests(model: LoadedModel) -> None:
             te.explain_by_methods(model, content, **options)
 
 
-def test_the_command_line(bert_dir: Path, tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from orchestrator.cli.command_line import app
-
-    output = tmp_path / "all.json"
+def test_the_command_line(call: Any, bert_dir: Path, tmp_path: Path) -> None:
     few = ["--param", "lime.samples=40", "--param", "kernel-shap.samples=40"]
-    call = ["explain", TEXT, "--model", str(bert_dir), "--method", "all", *few]
-    done = CliRunner().invoke(app, [*call, "-o", str(output)])
-    assert done.exit_code == 0, done.output
-    document = json.loads(output.read_text(encoding="utf-8"))
+    words = ["explain", TEXT, "--model", str(bert_dir), "--method", "all", *few]
+    code, printed = call(*words, "-o", "all.json")
+    assert code == 0, printed
+    document = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))
     assert [one["method"] for one in document] == list(METHODS)
-    done = CliRunner().invoke(app, [*call, "--param", "samples=3"])
-    assert isinstance(done.exception, ConfigurationError)
-    assert "which method 'samples' is for" in str(done.exception)
-    done = CliRunner().invoke(app, [*call, "-o", str(tmp_path / "all.png")])
-    assert "writes .html or .json" in str(done.exception)
+    for wrong, named in ((("--param", "samples=3"), "'samples'"), (("-o", "all.png"), ".json")):
+        code, printed = call(*words, *wrong)
+        assert code == 2 and named in printed

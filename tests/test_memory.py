@@ -69,6 +69,13 @@ def explained(model: LoadedModel, texts: list[str], **options: Any) -> list[Expl
     return list(explain_items(model, text_items(*texts), request))
 
 
+def same_relevance(left: list[Explained], right: list[Explained], *, exactly: bool = False) -> None:
+    for one, other in zip(left, right, strict=True):
+        assert one.failure is None
+        pair = one.attributions[0].relevance, other.attributions[0].relevance
+        assert np.array_equal(*pair) if exactly else np.allclose(*pair, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("error", [out_of_cuda, out_of_ram, MemoryError])
 def test_a_shortage_is_met_once(error: Callable[[], Exception], monkeypatch, freed: list[int]):
     model, sizes = model_with_room(10**9, error)
@@ -80,11 +87,7 @@ def test_a_shortage_is_met_once(error: Callable[[], Exception], monkeypatch, fre
     found = explained(model, TEXTS)
     assert [size for size in sizes if size > 2] == [4], "one batch was too large, no second one"
     assert len(freed) == 1
-    for one, other in zip(found, wanted, strict=True):
-        assert one.failure is None
-        np.testing.assert_allclose(
-            one.attributions[0].relevance, other.attributions[0].relevance, rtol=1e-9, atol=1e-12
-        )
+    same_relevance(found, wanted)
 
 
 def test_other_errors_leave_the_batches_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,37 +102,23 @@ def test_other_errors_leave_the_batches_large(monkeypatch: pytest.MonkeyPatch) -
 def test_an_item_too_large_by_itself_says_so(options: dict[str, Any], freed: list[int]) -> None:
     model, _ = model_with_room(0, out_of_cuda)
     [one] = explained(model, [LONG], **options)
-    assert freed
-    assert one.failure.kind == "out-of-memory"
-    assert one.failure.message == (
-        "item 'i0' alone needs more memory than there is (a smaller max_length or window, dtype "
-        "bfloat16 or a device with more of it may help): OutOfMemoryError: CUDA out of memory"
-    )
+    assert freed and one.failure.kind == "out-of-memory" and "'i0'" in one.failure.message
 
 
 def test_windows_keep_to_what_fits() -> None:
     model, sizes = model_with_room(2, out_of_cuda)
     options = {"long_text": "window", "window": 8, "batch_tokens": 40}
     first, second = explained(model, [LONG, LONG + "film"], **options)
-    assert first.failure is None
-    assert second.failure is None
+    assert first.failure is None is second.failure
     last_too_large = max(place for place, size in enumerate(sizes) if size > 2)
     assert last_too_large < len(sizes) // 2, "the second text was begun with small batches"
 
 
-@pytest.mark.parametrize(
-    ("error", "wanted"),
-    [
-        (MemoryError(), True),
-        (out_of_cuda(), True),
-        (out_of_ram(), True),
-        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
-        (RuntimeError("shapes do not match"), False),
-        (ValueError("out of memory"), False),
-    ],
-)
-def test_signs_of_a_shortage(error: Exception, wanted: bool) -> None:
-    assert is_out_of_memory(error) is wanted
+def test_signs_of_a_shortage() -> None:
+    cublas = RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")
+    assert all(map(is_out_of_memory, (MemoryError(), out_of_cuda(), out_of_ram(), cublas)))
+    others = RuntimeError("shapes do not match"), ValueError("out of memory")
+    assert not any(map(is_out_of_memory, others))
 
 
 def test_suspects_are_portions_of_their_own() -> None:
@@ -147,8 +136,7 @@ def test_suspects_are_portions_of_their_own() -> None:
 def test_the_quarantined_are_failures_in_their_place() -> None:
     items = text_items(*TEXTS[:3])
     first, second, third = screened(items, Caution(quarantined={"i1": "attempt 3: it hung"}))
-    assert (first, third) == (items[0], items[2])
-    assert isinstance(second, ItemFailure)
+    assert (first, third) == (items[0], items[2]) and isinstance(second, ItemFailure)
     assert (second.item_id, second.index, second.kind) == ("i1", 1, "quarantined")
     assert "3: it hung" in second.message
 
@@ -209,11 +197,7 @@ def test_a_replay_without_room_gives_traces_back_and_the_item_is_explained(
     found = explained(model, texts, batch_tokens=1, **options)
     assert met and set(met) == {"replayed"} and freed
     assert kept.ran() == ("eager", "replayed")
-    for one, other in zip(found, wanted, strict=True):
-        assert one.failure is None
-        np.testing.assert_allclose(
-            one.attributions[0].relevance, other.attributions[0].relevance, rtol=1e-9, atol=1e-12
-        )
+    same_relevance(found, wanted)
 
 
 @pytest.mark.exhaustive
@@ -227,7 +211,6 @@ def test_an_item_that_no_way_has_room_for_costs_only_itself(monkeypatch, freed: 
     assert len(freed) == 2
     assert first.failure is None and third.failure is None
     assert second.failure is not None and second.failure.kind == "out-of-memory"
-    assert second.failure.message.startswith("item 'i1' alone needs more memory than there is")
 
 
 @pytest.mark.exhaustive
@@ -241,8 +224,6 @@ def test_a_trace_that_there_is_no_room_for_leaves_the_step_eager(monkeypatch, ca
     with caplog.at_level(logging.WARNING):
         found = [explained(model, APART) for _ in range(3)]
     assert kept.ran() == ("eager",)
-    assert [one.getMessage() for one in caplog.records] == [
-        "explained eagerly, for a step could not be traced: OutOfMemoryError: CUDA out of memory"
-    ]
-    for one in (one for again in found for one in zip(again, wanted, strict=True)):
-        assert np.array_equal(one[0].attributions[0].relevance, one[1].attributions[0].relevance)
+    assert len(caplog.records) == 1 and "CUDA out of memory" in caplog.text
+    for again in found:
+        same_relevance(again, wanted, exactly=True)

@@ -3,6 +3,7 @@
 import io
 import multiprocessing
 import os
+import re
 import socket
 import sys
 import time
@@ -94,10 +95,9 @@ def test_a_file_that_is_not_there_is_named(folder: str) -> None:
     for request in (info, read, RangeReader, matching):
         with pytest.raises(RemoteFileError, match=r"/no\.csv does"):
             request(f"{folder}/no.csv")
-    with pytest.raises(RemoteFileError, match="/a does"):
-        info(f"{folder}/a")
-    with pytest.raises(RemoteFileError, match=r"\*\.parquet"):
-        matching(f"{folder}/*.parquet")
+    for request, name in ((info, "a"), (matching, "*.parquet")):
+        with pytest.raises(RemoteFileError, match=re.escape(f"/{name}")):
+            request(f"{folder}/{name}")
     assert under(f"{folder}/nothing") == []
     write(f"{folder}/run-10/part", b"1")
     assert under(f"{folder}/run-1") == []
@@ -165,9 +165,8 @@ def test_a_store_that_is_away_for_good_is_named_with_the_remedy(s3: FaultyS3) ->
     url = write(f"s3://{BUCKET}/t/one", b"1").url
     for way in ("slow down", "reset"):
         s3.rate, s3.ways = 1.0, (way,)
-        with pytest.raises(ObjectStoreError, match="after 3 attempts") as told:
+        with pytest.raises(ObjectStoreError, match=r"after 3 attempts[\s\S]*AWS_ENDPOINT_URL"):
             read(url)
-        assert "AWS_ENDPOINT_URL" in str(told.value)
     s3.rate, s3.ways = 0.0, ("slow down", "reset", "torn")
     assert read(url) == b"1"
 
@@ -175,13 +174,13 @@ def test_a_store_that_is_away_for_good_is_named_with_the_remedy(s3: FaultyS3) ->
 def test_refused_credentials_are_told_at_once_and_never_shown(s3: FaultyS3) -> None:
     url = write(f"s3://{BUCKET}/t/one", b"1").url
     s3.refusal = "ExpiredToken"
+    named = r"/one: access[\s\S]*AWS_SESSION_TOKEN"
     for request in (info, lambda one: write(one, b"2"), under):
         before = len(s3.requests)
-        with pytest.raises(ObjectStoreError, match="/one: access") as told:
+        with pytest.raises(ObjectStoreError, match=named) as refusal:
             request(url)
         assert len(s3.requests) - before == 1
-        assert "AWS_SESSION_TOKEN" in str(told.value)
-        assert told.value.__cause__ is None and told.value.__suppress_context__
+        assert refusal.value.__cause__ is None and refusal.value.__suppress_context__
     s3.refusal = ""
     assert read(url) == b"1"
 
@@ -190,6 +189,7 @@ def test_refused_credentials_are_told_at_once_and_never_shown(s3: FaultyS3) -> N
 def test_credentials_that_are_renewed_in_their_file_are_taken(s3, tmp_path, monkeypatch) -> None:
     url = write(f"s3://{BUCKET}/t/one", b"1").url
     credentials = tmp_path / "credentials"
+    known = "[default]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = other\n"
     with monkeypatch.context() as environment:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             environment.delenv(name)
@@ -198,56 +198,56 @@ def test_credentials_that_are_renewed_in_their_file_are_taken(s3, tmp_path, monk
         s3fs.S3FileSystem.clear_instance_cache()
         with pytest.raises(ObjectStoreError, match="access is refused"):
             read(url)
-        credentials.write_text(
-            "[default]\naws_access_key_id = AKIAOTHER\naws_secret_access_key = other\n",
-            encoding="utf-8",
-        )
+        credentials.write_text(known, encoding="utf-8")
         assert read(url) == b"1"
     s3fs.S3FileSystem.clear_instance_cache()
 
 
 def test_a_message_of_a_library_loses_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cat_file(*_: object, **__: object) -> bytes:
-        raise OSError(22, "no host for http://h/k?X-Amz-Signature=abc with key hidden-in-here")
-
+    message = "no host for http://h/k?X-Amz-Signature=abc with key hidden-in-here"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-in-here")
-    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.cat_file", cat_file)
-    with pytest.raises(ObjectStoreError, match="no host for") as told:
+    memory = "fsspec.implementations.memory.MemoryFileSystem.cat_file"
+    with (
+        mock.patch(memory, side_effect=OSError(22, message)),
+        pytest.raises(ObjectStoreError, match="no host for") as refusal,
+    ):
         read("memory://one")
-    assert "abc" not in str(told.value) and "hidden-in-here" not in str(told.value)
-
-
-SECRETS = ("secret", "se/cr", "et@", "AKIA")
+    assert "abc" not in str(refusal.value) and "hidden-in-here" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("url", "remedy"),
-    [
-        *((f"s3://{place}/a.csv", "s3://BUCKET/KEY") for place in ("AKIA:se/cr@et@b", "secret@b")),
-        ("s3://AKIA:secret@reviews/a.csv", "s3://BUCKET/KEY"),
-        ("s3://reviews/a.csv?X-Amz-Signature=secret", "s3://BUCKET/KEY"),
-        *((url, "s3://BUCKET/KEY") for url in ("s3://reviews", "s3:///a.csv")),
-        *((url, "file://, memory://, s3://") for url in ("ftp://host/a.csv", "a.csv")),
-        ("file://host/a.csv", "file:///PATH"),
-        ("memory://", "memory://PATH"),
-        ("gs://key:secret@reviews/a.csv", "gs://BUCKET/KEY"),
-        ("az://reviews/a.csv?sv=2024&sig=secret", "az://CONTAINER/KEY"),
-        *((f"hf://{rest}", "hf://datasets") for rest in ("secret@datasets/org/a", "u:secret@o/n")),
-    ],
+    ("remedy", "urls"),
+    {
+        "s3://BUCKET/KEY": (
+            *(
+                "s3://AKIA:se/cr@et@b/a.csv",
+                "s3://secret@b/a.csv",
+                "s3://AKIA:secret@reviews/a.csv",
+            ),
+            *("s3://reviews/a.csv?X-Amz-Signature=secret", "s3://reviews", "s3:///a.csv"),
+        ),
+        "file://, memory://, s3://": ("ftp://host/a.csv", "a.csv"),
+        "file:///PATH": ("file://host/a.csv",),
+        "memory://PATH": ("memory://",),
+        "gs://BUCKET/KEY": ("gs://key:secret@reviews/a.csv",),
+        "az://CONTAINER/KEY": ("az://reviews/a.csv?sv=2024&sig=secret",),
+        "hf://datasets": ("hf://secret@datasets/org/a", "hf://u:secret@o/n"),
+    }.items(),
 )
-def test_a_wrong_url_is_refused_and_its_secrets_are_not_shown(url: str, remedy: str) -> None:
-    with pytest.raises(RemoteFileError, match=remedy) as told:
-        read(url)
-    assert not any(secret in str(told.value) for secret in SECRETS)
+def test_a_wrong_url_is_refused_and_its_secrets_are_not_shown(
+    remedy: str, urls: tuple[str, ...]
+) -> None:
+    for url in urls:
+        with pytest.raises(RemoteFileError, match=remedy) as refusal:
+            read(url)
+        secrets = ("secret", "se/cr", "et@", "AKIA")
+        assert not any(secret in str(refusal.value) for secret in secrets)
 
 
-def test_urls_and_paths() -> None:
+def test_urls_and_paths_and_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     assert is_url("s3://b/k") and is_url("ftp://h/x")
     assert not any(map(is_url, ("a.csv", "/a/b", "C:\\a", "c:/a", "hf:org/name", "files:a://b")))
     check_url("s3://reviews/dt=2026/part-?.parquet")
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[s3\]'"):
         check_url("s3://reviews/a.csv")
@@ -289,7 +289,7 @@ def test_files_are_made_no_further_ahead_than_a_few_are_written(monkeypatch) -> 
     ahead = []
 
     def write(url: str, content: bytes) -> None:
-        time.sleep(0.1)
+        time.sleep(0.02)
         written.append(url)
 
     def files() -> Iterator[tuple[str, bytes]]:

@@ -2,8 +2,8 @@
 
 import json
 import random
+import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from everyday import only
 from explainer_samples import UNAIDED
 from store_samples import stored_again
 from tiny_audit import make_audit
-from tiny_models import bert, text_items, vit, wordpiece
+from tiny_models import bert, text_items, wordpiece
 
 import transexplain as te
 from orchestrator.plan import prepare_audit
@@ -28,7 +28,7 @@ from transexplain.models.text_length import cut
 from transexplain.settings import Settings
 from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
-from transexplain.types.items import Attribution, ItemFailure, ItemOutcome
+from transexplain.types.items import Attribution, ItemFailure
 from transexplain.types.scores import MethodSpec
 from transexplain.types.targets import ClassNames, parse_target
 
@@ -38,7 +38,6 @@ LONG = (
     "a nice unbelievably good film x e film good goods nice a unbelievably a film e x good nice a"
 )
 SHORT = "a good film"
-WORD_SPANS = [(0, 4), (4, 8), (8, 12)]
 
 
 def tiny(**options: Any) -> LoadedModel:
@@ -107,8 +106,7 @@ def test_windows_cover_every_text_and_part_only_words_that_fill_one() -> None:
         stride = draw.choice((None, draw.randint(1, capacity)))
         spans = cut(words, capacity, stride)
         begins, ends = zip(*spans, strict=True)
-        assert begins[0] == 0
-        assert ends[-1] == len(words)
+        assert (begins[0], ends[-1]) == (0, len(words))
         assert all(0 < end - begin <= capacity for begin, end in spans)
         assert all(one < other for one, other in pairwise(begins))
         assert all(one < other for one, other in pairwise(ends))
@@ -121,19 +119,17 @@ def test_windows_cover_every_text_and_part_only_words_that_fill_one() -> None:
 
 def test_a_window_is_what_the_tokenizer_itself_would_cut(model: LoadedModel) -> None:
     text = "a film nice good goods x e " * 5
-    rows = wordpiece()(
-        text, truncation=True, max_length=8, stride=2, return_overflowing_tokens=True
-    )
-    found = encoded(model, text, stride=4)
-    assert [window.encoded.inputs["input_ids"].tolist() for window in found.windows] == (
-        rows["input_ids"]
-    )
+    options = {"truncation": True, "max_length": 8, "stride": 2}
+    rows = wordpiece()(text, return_overflowing_tokens=True, **options)
+    cuts = [
+        one.encoded.inputs["input_ids"].tolist() for one in encoded(model, text, stride=4).windows
+    ]
+    assert cuts == rows["input_ids"]
 
 
 def test_the_whole_text_has_every_token_once_with_its_characters(model: LoadedModel) -> None:
     found = encoded(model, LONG, stride=3)
     [plain] = tiny(max_position_embeddings=40).encode(text_items(LONG))
-    assert isinstance(plain, Encoded)
     assert found.features == plain.features
     assert (found.length, found.truncated) == (26, False)
     for window in found.windows:
@@ -147,11 +143,9 @@ def test_the_whole_text_has_every_token_once_with_its_characters(model: LoadedMo
 
 
 def test_windows_are_by_default_as_long_as_texts_are_read() -> None:
-    sizes = [
-        max(window.encoded.length for window in encoded(one, "x " * 50, max_length=None).windows)
-        for one in (tiny(), tiny(tokenizer=wordpiece(model_max_length=9)))
-    ]
-    assert sizes == [20, 9]
+    for one, size in ((tiny(), 20), (tiny(tokenizer=wordpiece(model_max_length=9)), 9)):
+        windows = encoded(one, "x " * 50, max_length=None).windows
+        assert max(window.encoded.length for window in windows) == size
     assert not encoded(tiny(), "x " * 18, max_length=None).windows
 
 
@@ -189,7 +183,7 @@ def test_windows_without_overlap_are_the_explanations_of_their_texts(
     for kind, value in one.ledger.biases_by_kind.items():
         values = [part.ledger.biases_by_kind[kind] for part in alone]
         assert value == pytest.approx(weight * sum(values))
-    assert one.notes == (f"explained in 4 windows of at most 8 positions, {join} of their logits",)
+    assert "4 windows of at most 8 positions" in one.notes[0]
     assert [word.text for word in one.words()] == LONG.split()
 
 
@@ -210,18 +204,17 @@ def test_a_token_that_two_windows_read_counts_once(model: LoadedModel) -> None:
     assert "50% of the tokens are in several" in one.notes[0]
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3, 4, 5, None])
+@pytest.mark.parametrize("stride", [1, 3, 5, None])
 def test_weights_times_sizes_are_the_tokens_of_the_text(
     model: LoadedModel, stride: int | None
 ) -> None:
     found = encoded(model, LONG * 3, stride=stride)
     sizes = [window.encoded.length - 2 for window in found.windows]
     weights = window_weights(found, "sum")
+    means = window_weights(found, "mean")
     assert weights @ sizes == pytest.approx(found.length - 2)
-    assert window_weights(found, "mean").sum() == pytest.approx(1)
-    if stride is None:
-        assert set(weights) == {1.0}
-        assert set(window_weights(found, "mean")) == {1 / len(sizes)}
+    assert means.sum() == pytest.approx(1)
+    assert stride is not None or (set(weights), set(means)) == ({1.0}, {1 / len(sizes)})
 
 
 def closes(one: Attribution) -> None:
@@ -254,11 +247,9 @@ def test_the_ledger_closes_for_every_target_and_item(
     texts = [LONG, SHORT, f"{LONG} x"]
     options = {"stride": stride, "long_text_join": join, "target": ["all", "contrast:good-bad"]}
     found = windowed(model, texts, **options)
-    assert [(a.item_id, a.target, a.rank) for a in found] == [
-        (str(item), target, rank)
-        for item in range(3)
-        for target, rank in [("all", 0), ("all", 1), ("all", 2), ("contrast:good-bad", 0)]
-    ]
+    targets = [*(("all", rank) for rank in range(3)), ("contrast:good-bad", 0)]
+    order = [(str(item), *target) for item in range(3) for target in targets]
+    assert [(one.item_id, one.target, one.rank) for one in found] == order
     for one in found:
         closes(one)
         assert one.text == texts[int(one.item_id)]
@@ -292,14 +283,12 @@ def test_all_windows_explain_the_class_of_the_joined_logits(
     spec = MethodSpec(name=method)
     request = request_of(model, "predicted", "top:2", batch_tokens=budget, method=spec)
     [found] = explain_items(model, text_items(" ".join(parts)), request)
-    assert found.outcome is not None
     np.testing.assert_allclose(found.outcome.logits, logits)
     best, next_best = np.argsort(-logits)[:2]
     assert found.outcome.predicted == NAMES[int(best)]
-    assert [a.class_index for a in found.attributions] == [best, best, next_best]
-    assert [a.logit for a in found.attributions] == pytest.approx(
-        [logits[best], logits[best], logits[next_best]]
-    )
+    assert [one.class_index for one in found.attributions] == [best, best, next_best]
+    expected = logits[[best, best, next_best]]
+    assert [one.logit for one in found.attributions] == pytest.approx(expected)
     assert (found.outcome.positions, found.outcome.truncated) == (20, False)
 
 
@@ -315,36 +304,30 @@ def test_a_model_that_ends_in_a_softmax_is_joined_below_it() -> None:
     model = te.wrap(Ending(), tokenizer=wordpiece(), modality="text", classes=list(NAMES.values()))
     # the mean of the probabilities has another largest class than the mean of the logits
     parts = [
-        "good nice nice goods good nice",
-        "good a good e nice film",
-        "good a good e nice goods",
+        f"good {rest}"
+        for rest in ("nice nice goods good nice", "a good e nice film", "a good e nice goods")
     ]
     shares = np.mean([torch.tensor(logits_of(tiny(), part)).softmax(0) for part in parts], axis=0)
     joined = np.mean([logits_of(tiny(), part) for part in parts], axis=0)
     assert shares.argmax() != joined.argmax()
     for budget in (8, 10_000):
         [one] = windowed(model, " ".join(parts), batch_tokens=budget)
-        assert one.class_index == joined.argmax()
-        assert one.logit == pytest.approx(joined.max())
-        assert one.notes[1:] == ("the model ends in a softmax: its input is explained",)
+        assert (one.class_index, one.logit) == (joined.argmax(), pytest.approx(joined.max()))
+        assert len(one.notes) == 2
 
 
 def test_numbers_in_notes_are_given_as_their_range_over_the_windows(model: LoadedModel) -> None:
-    params = {"gamma": 0.25, "gamma_form": "transexplain", "epsilon": 0.01}
-    [one] = windowed(model, LONG, "lrp", target="class:bad", **params)
-    assert len(one.notes) == 2
-    assert one.notes[1].startswith("the gamma rule amplified relevance up to ")
-    low, high = one.notes[1].removesuffix("-fold").split(" up to ")[1].split(" to ")
-    alone = te.explain(model, "a nice unbelievably good", "lrp", target="class:bad", **params)[0]
-    own = float(alone.notes[0].removesuffix("-fold").split(" up to ")[1])
-    assert float(low) <= own <= float(high)
-    assert float(low) < float(high)
+    params = {"gamma": 0.25, "gamma_form": "transexplain", "epsilon": 0.01, "target": "class:bad"}
+    [one] = windowed(model, LONG, "lrp", **params)
+    [alone] = te.explain(model, "a nice unbelievably good", "lrp", **params)
+    low, high = map(float, re.findall(r"\d+\.?\d*", one.notes[1]))
+    [single] = map(float, re.findall(r"\d+\.?\d*", alone.notes[0]))
+    assert low <= single <= high and low < high
 
 
 def test_every_window_has_random_numbers_of_its_own(model: LoadedModel) -> None:
     [one] = windowed(model, "x " * 12, "random")
-    values = one.relevance[1:-1]
-    assert len(set(values.tolist())) == 12
+    assert len(set(one.relevance[1:-1].tolist())) == 12
 
 
 # --- what goes wrong
@@ -354,9 +337,9 @@ class Watch:
     """Notes the batches; asks to stop before the one with number `last`."""
 
     def __init__(self, last: int = 10**9) -> None:
+        self.last = last
         self.batches: list[list[str]] = []
         self.done: list[str] = []
-        self.last = last
 
     def batch_started(self, item_ids: Sequence[str]) -> None:
         self.batches.append(list(item_ids))
@@ -382,8 +365,7 @@ def test_the_observer_receives_items_and_not_windows(model: LoadedModel) -> None
     request = request_of(model, "class:bad", batch_tokens=8)
     with pytest.raises(Stopped):
         list(explain_items(model, text_items(LONG), request, observer=watch))
-    assert watch.batches == [["i0"]]
-    assert watch.done == []
+    assert (watch.batches, watch.done) == ([["i0"]], [])
 
 
 @pytest.mark.parametrize("budget", [8, 10_000])
@@ -399,8 +381,7 @@ def test_a_window_that_fails_costs_its_item_only(budget: int) -> None:
     texts = [LONG, f"{LONG} [ {LONG}", SHORT, LONG + " x"]
     found = windowed(model, texts, on_error="record", batch_tokens=budget)
     assert [isinstance(one, ItemFailure) for one in found] == [False, True, False, False]
-    assert (found[1].item_id, found[1].kind) == ("1", "model-error")
-    assert "no brackets" in found[1].message
+    assert found[1].kind == "model-error" and "no brackets" in found[1].message
     good = windowed(tiny(), [LONG, SHORT, LONG + " x"])
     for one, other in zip([found[0], *found[2:]], good, strict=True):
         np.testing.assert_allclose(one.relevance, other.relevance, rtol=1e-9, atol=1e-12)
@@ -435,26 +416,14 @@ def test_encoded_items_have_windows_where_a_tokenizer_says_what_frames_them(
     ids = wordpiece()(LONG)["input_ids"]
     # words are unknown here, so that the cuts differ from those of the text
     [one] = windowed(model, {"input_ids": ids}, window=8, target="class:bad")
-    assert one.relevance.shape == (26,)
-    assert one.ledger.relative_gap < 1e-12
-    assert "4 windows" in one.notes[0]
+    closes(one)
+    assert one.relevance.shape == (26,) and "4 windows" in one.notes[0]
     positions = list(range(len(ids)))  # these count from the beginning of each window
     [same] = windowed(model, {"input_ids": ids, "position_ids": positions}, target="class:bad")
     np.testing.assert_array_equal(same.relevance, one.relevance)
     bare = te.wrap(tiny().module, modality="text")
     with pytest.raises(ItemError, match=r"26 encoded positions.*tokenizer"):
         windowed(bare, {"input_ids": ids})
-
-
-def test_pictures_have_no_windows() -> None:
-    def transform(image: Any) -> torch.Tensor:
-        pixels = np.asarray(image.resize((24, 24)), dtype=np.float32)
-        return torch.from_numpy(pixels.transpose(2, 0, 1) / 255)
-
-    model = te.wrap(vit(), modality="image", transform=transform)
-    picture = np.random.default_rng(0).integers(0, 255, (24, 24, 3), dtype=np.uint8)
-    [one], [other] = te.explain(model, picture), te.explain(model, picture, long_text="window")
-    np.testing.assert_array_equal(one.relevance, other.relevance)
 
 
 def test_a_methods_own_window_is_meant_unless_texts_have_windows(
@@ -464,39 +433,27 @@ def test_a_methods_own_window_is_meant_unless_texts_have_windows(
     with pytest.raises(ConfigurationError, match="method 'lrp' has no parameter 'window'"):
         te.explain(model, SHORT, window=3)
     assert windowed(model, LONG)[0].notes
-    spec = MethodSpec(name="lrp", params={"gamma": 0.25})
-    [one], [other] = te.explain(model, SHORT, spec), te.explain(model, SHORT, gamma=0.25)
-    np.testing.assert_array_equal(one.relevance, other.relevance)
 
 
 # --- audits and the command line
 
 
-def test_windows_are_part_of_a_plan(tmp_path: Path) -> None:
-    spec = load_spec(make_audit(tmp_path, items=4))
-    plan = prepare_audit(spec, Settings(snapshot_dir=tmp_path / "snapshots")).plan
-    windows = replace(plan, long_text="window", window=8, stride=3, long_text_join="sum")
-    assert stored_again(windows) == windows
-    request = Request.from_plan(windows)
-    assert (request.window, request.stride, request.long_text_join) == (8, 3, "sum")
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
+def test_windows_are_part_of_a_plan_and_wrong_ones_are_reported_by_name(tmp_path: Path) -> None:
+    path, settings = make_audit(tmp_path, items=1), Settings(snapshot_dir=tmp_path / "s")
+    for words, named in (
         (["window=8"], "window=8"),
         (["long_text=window", "window=8", "max_length=8"], "window=8.*max_length=8"),
         (["long_text=window", "stride=0"], "stride"),
         (["long_text=window", "long_text_join=max"], "long_text_join"),
         (["long_text=window", "window=8", "stride=7"], "at most 6"),  # before the run
-    ],
-)
-def test_a_wrong_specification_is_reported_by_name(
-    tmp_path: Path, settings: list[str], named: str
-) -> None:
-    path = make_audit(tmp_path, items=1)
-    with pytest.raises(ConfigurationError, match=named):
-        prepare_audit(load_spec(path, settings=settings), Settings(snapshot_dir=tmp_path / "s"))
+    ):
+        with pytest.raises(ConfigurationError, match=named):
+            prepare_audit(load_spec(path, settings=words), settings)
+    words = ["long_text=window", "window=8", "stride=3", "long_text_join=sum"]
+    plan = prepare_audit(load_spec(path, settings=words), settings).plan
+    assert stored_again(plan) == plan
+    request = Request.from_plan(plan)
+    assert (request.window, request.stride, request.long_text_join) == (8, 3, "sum")
 
 
 @pytest.mark.exhaustive
@@ -507,30 +464,22 @@ def test_an_audit_reads_a_text_of_three_thousand_words_to_its_end(call, tmp_path
         lines.write(json.dumps({"text": long, "label": "good"}) + "\n")
     code, printed = call("run", str(spec), "--long-text", "window", "--window", "18")
     assert code == 0, printed
-    assert "7 texts were explained; none failed" in printed
-    assert "longer than the model reads" not in printed
     with open_database(f"sqlite:///{tmp_path}/transexplain.db") as db:
         run = runs.get(db, "latest")
         *_, outcome = readers.iter_items(db, run.id)
         explained = [a for a in readers.iter_attributions(db, run.id) if a.item_id == "6"]
         mentions = [m for m in readers.iter_mentions(db, run.id) if m.item_id == "6"]
-    assert isinstance(outcome, ItemOutcome)
     assert (outcome.positions, outcome.truncated) == (3002, False)
     assert [a.target for a in explained] == ["predicted", "contrast:good-bad"]
     for one in explained:
         assert one.relevance.shape == (3002,)
-        assert one.ledger is not None
-        assert one.ledger.relative_gap < 5e-6
-        assert one.notes == (
-            "explained in 188 windows of at most 18 positions, mean of their logits",
-        )
+        assert one.ledger is not None and one.ledger.relative_gap < 5e-6
+        assert "188 windows" in one.notes[0]
         last = max((m for m in mentions if m.target == one.target), key=lambda m: m.start)
         assert (last.surface, last.end) == ("goods", len(long))
         assert last.relevance == pytest.approx(float(one.relevance[-2]))
     [html] = (tmp_path / "audits").glob("tiny-*.html")
-    page = html.read_text(encoding="utf-8")
-    assert "in windows of 18 positions, mean of their logits" in page
-    assert len(page) < 2_000_000
+    assert html.stat().st_size < 2_000_000
 
 
 def test_the_command_line_explains_a_long_text_whole(call, bert_dir: Path) -> None:
@@ -539,11 +488,9 @@ def test_the_command_line_explains_a_long_text_whole(call, bert_dir: Path) -> No
                       "--join", "sum")  # fmt: skip
     assert code == 0, printed
     [one], _ = json.JSONDecoder().raw_decode(printed)  # behind it, what fixtures said
-    assert len(one["relevance"]) == 42
-    assert "windows of at most 10 positions, sum of their logits" in one["notes"][0]
+    assert len(one["relevance"]) == 42 and "at most 10 positions, sum" in one["notes"][0]
     code, printed = call(*words, "--window", "10")
-    assert code == 2
-    assert 'window=10 is for long_text="window"' in printed
+    assert code == 2 and "window=10" in printed
 
 
 # --- real reviews

@@ -5,7 +5,7 @@ import json
 import math
 import random
 import shutil
-from collections.abc import Callable
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ import pytest
 from gallery import Audit, run_audit
 from hypothesis import given
 from hypothesis import strategies as st
-from store_samples import make_plan, make_result, make_shards
+from store_samples import make_plan, make_result, make_shards, saved, start
 from tiny_audit import make_audit
-from verified_runs import audited, flipped
+from verified_runs import audited, flipped, tampered
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
@@ -38,7 +38,7 @@ from transexplain.provenance.manifest import (
     sha256_of,
 )
 from transexplain.settings import Settings
-from transexplain.store import results, runs, shards
+from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.revisions import open_database
 from transexplain.types.plans import AuditPlan, EntityGroup, RecogniserPlan, SourceFile
@@ -94,71 +94,58 @@ def test_every_byte_of_every_input_changes_the_name(tmp_path: Path) -> None:
     make_audit(tmp_path, items=12, evaluation={"items": 0})
     before = planned(tmp_path)
     seen = {before.name}
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
-        path = tmp_path / "model" / name
-        whole = path.read_bytes()
-        path.write_bytes(flipped(whole) if name.endswith("safetensors") else whole + b"\n")
-        changed = planned(tmp_path)
-        path.write_bytes(whole)
-        assert changed.name not in seen, name
-        seen.add(changed.name)
-        files = [{one["path"]: one["sha256"] for one in m.inputs["model"]["files"]} for m in
-                 (before, changed)]  # fmt: skip
-        assert {key for key in files[0] if files[0][key] != files[1][key]} == {name}
-        assert files[0][name] == hashlib.sha256(whole).hexdigest()
-    for name, more in (("texts.jsonl", b"\n"), ("groups.json", b" ")):
+    of_model = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
+    for name in (*(f"model/{file}" for file in of_model), "texts.jsonl", "groups.json"):
         path = tmp_path / name
         whole = path.read_bytes()
-        path.write_bytes(whole + more)
-        changed = planned(tmp_path)
-        path.write_bytes(whole)
+        with tampered(path, flipped(whole) if name.endswith("safetensors") else whole + b"\n"):
+            changed = planned(tmp_path)
         assert changed.name not in seen, name
         seen.add(changed.name)
+        kept, moved = (
+            {file["path"]: file["sha256"] for file in found.inputs["model"]["files"]}
+            for found in (before, changed)
+        )
+        differing = {file for file in kept if kept[file] != moved[file]}
+        assert differing == ({path.name} if name.startswith("model/") else set())
+        assert not differing or kept[path.name] == hashlib.sha256(whole).hexdigest()
     assert planned(tmp_path).name == before.name
 
 
-@pytest.mark.parametrize("key", ["practical", "targets", "batch_tokens", "labels", "shard_size"])
-def test_every_part_of_the_plan_changes_the_name(db: Database, key: str) -> None:
-    other = {
-        "practical": 0.3,
-        "targets": ("predicted",),
-        "batch_tokens": 7,
-        "labels": {},
-        "shard_size": 5,
-    }
-    plans = (make_plan(), make_plan(**{key: other[key]}))
-    one, changed = (manifest_of(db, runs.create(db, plan, make_shards())) for plan in plans)
-    assert one.name != changed.name
+NAMES = EntityGroup(name="names", terms=("Ann", "Zoe"), source="here")
+CHANGES: dict[str, Any] = {
+    **{"practical": 0.3, "targets": ("predicted",), "batch_tokens": 7, "labels": {}},
+    **{"shard_size": 5, "groups": (NAMES,)},
+}
 
 
-def test_terms_and_versions_change_the_name(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = manifest_of(db, runs.create(db, make_plan(), make_shards()))
-    group = EntityGroup(name="names", terms=("Ann", "Zoe"), source="here")
-    other = manifest_of(db, runs.create(db, make_plan(groups=(group,)), make_shards()))
-    assert one.inputs["groups"]["names"] != other.inputs["groups"]["names"]
-    assert one.name != other.name
-    assert {"transexplain", "torch", "transformers", "timm", "tokenizers", "numpy"} <= set(
-        one.inputs["software"]
-    )
+def test_every_part_of_the_plan_changes_the_name(db: Database) -> None:
+    plans = [make_plan(), *(make_plan(**{key: value}) for key, value in CHANGES.items())]
+    names = {manifest_of(db, runs.create(db, plan, make_shards())).name for plan in plans}
+    assert len(names) == len(plans)
+
+
+def test_versions_change_the_name_and_the_machine_does_not(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = manifest_of(db, start(db))
+    packages = {"transexplain", "torch", "transformers", "timm", "tokenizers", "numpy"}
+    assert packages <= set(here.inputs["software"])
     real = planned_here()
     newer = {**real, "software": {**real["software"], "torch": "99.0"}}
     monkeypatch.setattr("transexplain.store.runs.planned_here", lambda: newer)
-    later = manifest_of(db, runs.create(db, make_plan(), make_shards()))
-    assert later.name != one.name
+    assert manifest_of(db, start(db)).name != here.name
     elsewhere = {**real, "hardware": {"cpu": "another"}, "git": {"commit": "c", "dirty": True}}
     monkeypatch.setattr("transexplain.store.runs.planned_here", lambda: elsewhere)
-    assert manifest_of(db, runs.create(db, make_plan(), make_shards())).name == one.name
+    assert manifest_of(db, start(db)).name == here.name
 
 
 def test_what_is_recorded_of_an_execution(db: Database) -> None:
-    run_id = runs.create(db, make_plan(), make_shards())
-    while (claim := shards.claim(db, run_id, f"w{0}", 60)) is not None:
-        results.save(
-            db,
-            claim,
-            make_result(claim.shard, failing={5} & set(range(claim.shard.start, claim.shard.stop))),
-        )
-    runs.finalise(db, run_id)
+    failing = {1: frozenset({5})}
+    run_id = saved(
+        db,
+        *(make_result(one, failing=failing.get(one.index, frozenset())) for one in make_shards()),
+    )
     made = manifest_of(db, run_id)
     found = made.execution
     assert found["failures"] == {"empty-text": 1}
@@ -171,9 +158,6 @@ def test_what_is_recorded_of_an_execution(db: Database) -> None:
     assert hashlib.sha256(made.text).hexdigest() == made.sha256
     assert json.loads(made.text) == json.loads(json.dumps(made.document))
     assert manifest_of(db, run_id).text == made.text, "nothing of it moves"
-
-
-def test_a_run_that_is_not_there(db: Database) -> None:
     with pytest.raises(ConfigurationError, match="no run"):
         manifest_of(db, "20260101-00000000")
 
@@ -188,19 +172,11 @@ def test_seeds_are_found_wherever_they_are() -> None:
     assert dict(seeds(plan)) == expected
 
 
-@pytest.fixture
-def git(tmp_path: Path) -> Callable[..., None]:
-    import subprocess
-
+def test_the_state_of_a_repository_which_runs_no_program_of_its_own(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         named = ("-c", "user.name=T", "-c", "user.email=t@example.org")
-        command = ["git", *named, *words]
-        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        subprocess.run(["git", *named, *words], cwd=tmp_path, check=True, capture_output=True)
 
-    return git
-
-
-def test_the_state_of_a_repository(tmp_path: Path, git: Callable[..., None]) -> None:
     assert git_state(tmp_path) is None
     git("init", "-q")
     assert git_state(tmp_path) is None, "no commit yet"
@@ -208,18 +184,10 @@ def test_the_state_of_a_repository(tmp_path: Path, git: Callable[..., None]) -> 
     git("add", "a.txt")
     git("commit", "-q", "-m", "first")
     clean = git_state(tmp_path)
-    assert clean is not None
     assert (len(clean["commit"]), clean["dirty"]) == (40, False)
     (tmp_path / "a.txt").write_text("b")
     assert git_state(tmp_path) == {**clean, "dirty": True}
     assert git_state(tmp_path / "absent") is None
-
-
-def test_a_repository_runs_no_program_of_its_own(tmp_path: Path, git: Callable[..., None]) -> None:
-    git("init", "-q")
-    (tmp_path / "a.txt").write_text("a")
-    git("add", "a.txt")
-    git("commit", "-q", "-m", "first")
     git("config", "core.fsmonitor", f"touch {tmp_path / 'ran'}; false")
     assert git_state(tmp_path) is not None
     assert not (tmp_path / "ran").exists()
@@ -282,36 +250,20 @@ def test_the_folder_moves_nothing_and_the_bytes_do() -> None:
 
 def test_other_runs_have_the_name_they_had() -> None:
     document = make_plan().document()
-    assert "explainers" not in inputs_of(document, {})
-    assert "explainers" not in places_of(document)
+    assert "explainers" not in {*inputs_of(document, {}), *places_of(document)}
     assert without_folders(document["method"]) == document["method"]
 
 
-def test_the_explainers_of_a_plan_each_once() -> None:
+def test_the_explainers_of_a_plan_each_once_and_the_same_by_their_bytes() -> None:
     plan = planned_by(HERE)
     file = SourceFile(path="/here/e.safetensors", sha256="a" * 64)
     assert explainers_of(plan) == (file,)
     assert list(explainers_in(plan.document())) == [file, file]
     unnamed = MethodSpec(name="learned", params={"explainer": "/here/e.safetensors"})
     assert explainers_of(replace(plan, method=unnamed, evaluation=None)) == ()
-
-
-def test_methods_are_the_same_by_their_bytes() -> None:
     assert portable(HERE) == portable(THERE) != HERE
     assert portable(learned("/here/e.safetensors", "b" * 64)) != portable(HERE)
-    assert portable(B) == B
-    unnamed = MethodSpec(name="learned", params={"explainer": "/here/e.safetensors"})
-    assert portable(unnamed) == unnamed, "its path is all that is known of it"
-
-
-def test_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
-    from transexplain.methods.explainer_files import as_parameters
-
-    path = tmp_path / "e.safetensors"
-    path.write_bytes(b"bytes")
-    spec = MethodSpec(name="learned", params=as_parameters(path))
-    (found,) = explainers_of(make_plan(method=spec))
-    assert found == SourceFile(path=str(path), sha256=hashlib.sha256(b"bytes").hexdigest())
+    assert portable(B) == B and portable(unnamed) == unnamed, "its path is all that is known of it"
 
 
 # ---- the canonical form -------------------------------------------------------------------------
@@ -363,13 +315,6 @@ def typed(value: Any) -> Any:
     return type(value).__name__, math.copysign(1.0, value) if value == 0 else None, value
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_floats_are_the_shortest_digits_that_read_back(number: float) -> None:
-    text = canonical([number]).decode()[1:-1]
-    assert text == repr(number)
-    assert math.copysign(1.0, float(text)) == math.copysign(1.0, number)
-
-
 def test_the_form_by_example() -> None:
     value = {"z": [1.0, 1e-7, 1], "é": "Zoë\n\ud800", "a": {"b": None, "B": True}}
     expected = '{"a":{"B":true,"b":null},"z":[1.0,1e-07,1],"é":"Zoë\\n\\ud800"}'.encode()
@@ -377,18 +322,14 @@ def test_the_form_by_example() -> None:
     assert sha256_of(value) == hashlib.sha256(expected).hexdigest()
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_of_json_is_refused(number: float) -> None:
-    with pytest.raises(ValueError, match="JSON compliant"):
-        canonical({"a": [number]})
-
-
-@pytest.mark.parametrize("value", [{1: "a"}, {"a": [{None: 1}]}, {"a": {2.0: 1}}])
-def test_keys_that_are_no_text_are_refused(value: Any) -> None:
-    with pytest.raises(TypeError, match="is not text"):
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        *(({"a": [number]}, ValueError) for number in (math.nan, math.inf, -math.inf)),
+        *((value, TypeError) for value in ({1: "a"}, {"a": [{None: 1}]}, {"a": {2.0: 1}})),
+        ({"a": b"bytes"}, TypeError),
+    ],
+)
+def test_what_json_has_no_form_for_is_refused(value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
         canonical(value)
-
-
-def test_what_json_has_no_form_for_is_refused() -> None:
-    with pytest.raises(TypeError):
-        canonical({"a": b"bytes"})

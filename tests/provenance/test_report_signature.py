@@ -22,7 +22,6 @@ from transexplain.provenance.report_signature import (
     signature_checks,
     signature_text,
 )
-from transexplain.provenance.verification import VerifiedLine
 
 pytest.importorskip("securesystemslib")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
@@ -71,14 +70,10 @@ def signed(tmp_path: Path, keys: Keys) -> Path:
     return path
 
 
-def checked(path: Path, keys: Keys, run: str | None = None) -> list[VerifiedLine]:
-    return list(signature_checks(path, keys.public, run))
-
-
 def failed(path: Path, keys: Keys, run: str | None = None) -> str:
     """The only FAIL."""
-    (one,) = [one for one in checked(path, keys, run) if one.status == "FAIL"]
-    return f"{one.name}: {one.text}"
+    (line,) = [c for c in signature_checks(path, keys.public, run) if c.status == "FAIL"]
+    return f"{line.name}: {line.text}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,10 +83,14 @@ def test_signatures_verify_with_keys_of_every_kind(tmp_path: Path, kind: str) ->
     report.write_text("x", encoding="utf-8")
     path = tmp_path / "signature.json"
     path.write_bytes(signature_text([report], "run-1", load_signer(keys.private)))
-    found = checked(path, keys, "run-1")
-    assert [one.name for one in found] == ["signature", "signed run", "signed file a report.html"]
-    assert {one.status for one in found} == {"PASS"}
-    assert "of run run-1" in found[0].text and "dated 20" in found[0].text
+    checks = list(signature_checks(path, keys.public, "run-1"))
+    assert [line.name for line in checks] == [
+        "signature",
+        "signed run",
+        "signed file a report.html",
+    ]
+    assert {line.status for line in checks} == {"PASS"}
+    assert "run-1" in checks[0].text and "dated 20" in checks[0].text
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "p256"])
@@ -119,40 +118,29 @@ def test_openssl_alone_agrees(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_changed_report_manifest_or_run(tmp_path: Path, signed: Path, keys: Keys) -> None:
-    assert {one.status for one in checked(signed, keys)} == {"PASS"}
-    assert "signed run: it is of run run-1" in failed(signed, keys, "run-2")
+    assert {line.status for line in signature_checks(signed, keys.public, None)} == {"PASS"}
+    assert failed(signed, keys, "run-2").startswith("signed run: ")
     for name in ("audit.html", "manifest-audit.json"):
         before = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(before + b" ")
-        assert f"signed file {name}: " in failed(signed, keys)
-        assert "was changed since" in failed(signed, keys)
+        assert failed(signed, keys).startswith(f"signed file {name}: ")
         (tmp_path / name).write_bytes(before)
-
-
-def test_a_missing_file_and_one_that_cannot_be_read(
-    tmp_path: Path, signed: Path, keys: Keys
-) -> None:
     (tmp_path / "audit.json").unlink()
-    assert "audit.json is not there; put it beside its signature" in failed(signed, keys)
+    assert failed(signed, keys).startswith("signed file audit.json: ")
     (tmp_path / "audit.json").mkdir()
-    assert "audit.json cannot be read: Is a directory" in failed(signed, keys)
+    assert "Is a directory" in failed(signed, keys)
 
 
-def test_another_key(tmp_path: Path, signed: Path) -> None:
-    other = make_keys(tmp_path, *KINDS["ed25519"], name="other")
-    found = checked(signed, other)
-    assert [one.status for one in found] == ["FAIL"], "no file is looked at"
-    assert "it was made with another key" in found[0].text
-
-
-def test_another_key_under_the_name_of_the_right_one(
+def test_another_key_and_one_under_the_name_of_the_right_one(
     tmp_path: Path, signed: Path, keys: Keys
 ) -> None:
     other = make_keys(tmp_path, *KINDS["ed25519"], name="other")
+    (check,) = signature_checks(signed, other.public, None)
+    assert check.status == "FAIL", "and no file is looked at"
     forged = json.loads(signature_text([tmp_path / "audit.html"], "x", load_signer(other.private)))
     forged["signatures"][0]["keyid"] = load_public_key(keys.public).keyid
     signed.write_text(json.dumps(forged), encoding="utf-8")
-    assert "is not what the key of" in failed(signed, keys)
+    assert failed(signed, keys).startswith("signature: ")
 
 
 def test_a_changed_statement(signed: Path, keys: Keys) -> None:
@@ -160,17 +148,13 @@ def test_a_changed_statement(signed: Path, keys: Keys) -> None:
     payload = base64.b64decode(envelope["payload"]).replace(b"run-1", b"run-2")
     envelope["payload"] = base64.b64encode(payload).decode()
     signed.write_text(json.dumps(envelope), encoding="utf-8")
-    assert "it was changed since, or forged" in failed(signed, keys)
+    assert failed(signed, keys).startswith("signature: ")
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"\xff",
-        b"[]",
-        b"null",
-        b"{}",
+        *(b"", b"\xff", b"[]", b"null", b"{}"),
         b'{"payload": 1, "payloadType": "x", "signatures": []}',
         b'{"payload": "", "payloadType": "x", "signatures": [1]}',
         b'{"payload": "", "payloadType": "x", "signatures": []}',
@@ -199,26 +183,23 @@ STATEMENT: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "wanted"),
-    [
-        ({"predicateType": "https://slsa.dev/provenance/v1"}, "no statement about a report"),
-        ({"subject": []}, "no statement about a report"),
-        ({"subject": [{"name": "a"}]}, "no statement about a report"),
-        ({"predicate": None}, "no statement about a report"),
-        ({"subject": [{"name": "../k", "digest": {"sha256": "0"}}]}, "'../k', which is no file"),
-        ({"subject": [{"name": "/k", "digest": {"sha256": "0"}}]}, "'/k', which is no file"),
-        ({"subject": [{"name": "..", "digest": {"sha256": "0"}}]}, "'..', which is no file"),
-        ({"subject": [{"name": "", "digest": {"sha256": "0"}}]}, "'', which is no file"),
-    ],
-)
-def test_a_valid_signature_of_something_else_fails(
-    signed: Path, keys: Keys, changes: dict[str, Any], wanted: str
-) -> None:
-    signed.write_bytes(envelope_of(json.dumps({**STATEMENT, **changes}).encode(), keys))
-    assert wanted in failed(signed, keys)
-    signed.write_bytes(envelope_of(b"\xff no JSON", keys))
-    assert "no statement about a report" in failed(signed, keys)
+def test_a_valid_signature_of_something_else_fails(signed: Path, keys: Keys) -> None:
+    changes: list[dict[str, Any]] = [
+        {"predicateType": "https://slsa.dev/provenance/v1"},
+        {"predicate": None},
+        {"subject": []},
+        {"subject": [{"name": "a"}]},
+    ]
+    payloads = [json.dumps({**STATEMENT, **change}).encode() for change in changes]
+    for payload in (*payloads, b"\xff no JSON"):
+        signed.write_bytes(envelope_of(payload, keys))
+        assert "no statement about a report" in failed(signed, keys)
+    for name in ("../k", "/k", "..", ""):
+        subject = [{"name": name, "digest": {"sha256": "0"}}]
+        signed.write_bytes(
+            envelope_of(json.dumps({**STATEMENT, "subject": subject}).encode(), keys)
+        )
+        assert repr(name) in failed(signed, keys)
 
 
 # ---- keys ----------------------------------------------------------------------------------------
@@ -237,9 +218,8 @@ def test_a_valid_signature_of_something_else_fails(
 def test_keys_of_other_kinds_are_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     keys = make_keys(tmp_path, *words)
     for load, path in ((load_signer, keys.private), (load_public_key, keys.public)):
-        with pytest.raises(ConfigurationError, match="of another kind than Ed25519") as found:
+        with pytest.raises(ConfigurationError, match="openssl genpkey -algorithm ed25519"):
             load(path)
-        assert "openssl genpkey -algorithm ed25519" in str(found.value)
 
 
 def test_an_encrypted_key_needs_its_password(
@@ -249,10 +229,10 @@ def test_an_encrypted_key_needs_its_password(
         tmp_path, *KINDS["ed25519"], "-aes-256-cbc", "-pass", f"pass:{PASSWORD}", name="locked"
     )
     monkeypatch.delenv("TRANSEXPLAIN_SIGNING_PASSWORD", raising=False)
-    with pytest.raises(ConfigurationError, match="is encrypted; give its password"):
+    with pytest.raises(ConfigurationError, match="is encrypted"):
         load_signer(locked.private)
     monkeypatch.setenv("TRANSEXPLAIN_SIGNING_PASSWORD", "wrong")
-    with pytest.raises(ConfigurationError, match="the password is wrong, or it is damaged"):
+    with pytest.raises(ConfigurationError, match="password is wrong"):
         load_signer(locked.private)
     monkeypatch.setenv("TRANSEXPLAIN_SIGNING_PASSWORD", PASSWORD)
     assert load_signer(locked.private).public_key == load_public_key(locked.public)
@@ -261,21 +241,19 @@ def test_an_encrypted_key_needs_its_password(
 
 
 def test_what_is_no_key_and_the_wrong_half(tmp_path: Path, keys: Keys) -> None:
-    with pytest.raises(ConfigurationError, match="holds a public key, which signs nothing"):
-        load_signer(keys.public)
-    with pytest.raises(ConfigurationError, match="holds a private key; keep it to yourself"):
-        load_public_key(keys.private)
-    odd = tmp_path / "odd.pem"
+    odd, large = tmp_path / "odd.pem", tmp_path / "large.pem"
     odd.write_text("ssh-ed25519 AAAA", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"no readable private key: it is no PEM"):
-        load_signer(odd)
-    with pytest.raises(ConfigurationError, match="is no PEM file of a public key"):
-        load_public_key(odd)
-    with pytest.raises(ConfigurationError, match=r"cannot read the key .*: No such file"):
-        load_signer(tmp_path / "nowhere.pem")
-    odd.write_bytes(b"x" * 70_000)
-    with pytest.raises(ConfigurationError, match="too large for a key"):
-        load_signer(odd)
+    large.write_bytes(b"x" * 70_000)
+    for load, path, named in (
+        (load_signer, keys.public, "public key"),
+        (load_public_key, keys.private, "private key"),
+        (load_signer, odd, "no PEM"),
+        (load_public_key, odd, "no PEM"),
+        (load_signer, tmp_path / "nowhere.pem", "No such file"),
+        (load_signer, large, "too large"),
+    ):
+        with pytest.raises(ConfigurationError, match=named):
+            load(path)
 
 
 def test_without_the_extra_the_command_is_named(
@@ -298,14 +276,9 @@ def test_the_command_line_signs_a_report_and_checks_it(
     code, printed = call("report", "--sign", str(keys.private), "--out", "out")
     assert code == 0, printed
     signature = tmp_path / "out" / f"signature-tiny-{run.id}.json"
-    assert f"signature: out/{signature.name}" in printed
-    names = {one.name for one in (tmp_path / "out").iterdir()}
-    assert names == {
-        f"tiny-{run.id}.html",
-        f"tiny-{run.id}.json",
-        f"manifest-tiny-{run.id}.json",
-        signature.name,
-    }
+    name = f"tiny-{run.id}"
+    names = {f"{name}.html", f"{name}.json", f"manifest-{name}.json", signature.name}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
     check = ("verify", "--signature", str(signature), "--public-key", str(keys.public))
     monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", "sqlite:////nowhere/at/all.db")
     code, printed = call(*check)
@@ -331,31 +304,20 @@ def test_the_command_line_signs_a_report_and_checks_it(
     assert red.name == f"signature-tiny-{run.id}-redacted.json"
     code, printed = call("verify", "--signature", str(red), "--public-key", str(keys.public))
     assert code == 0 and printed.count("signed file") == 2, "a redacted report has no manifest"
+    assert call("report", "--sign", str(keys.public), "--out", "none")[0] == 2
+    assert not (tmp_path / "none").exists(), "nothing is written before the key is known"
 
 
 @pytest.mark.parametrize(
-    ("words", "wanted"),
+    ("words", "named"),
     [
-        (("report", "--sign", "k.pem", "--json"), "--sign signs files, and --json prints one"),
-        (("verify", "--signature", "s.json"), "--signature FILE and --public-key FILE go together"),
-        (("verify", "--public-key", "k"), "--signature FILE and --public-key FILE go together"),
-        (("verify", "--signature", "s.json", "--public-key", "k.pub"), "cannot read the key k.pub"),
+        (("report", "--sign", "k.pem", "--json"), "--json"),
+        (("verify", "--signature", "s.json"), "--public-key FILE"),
+        (("verify", "--public-key", "k"), "--signature FILE"),
+        (("verify", "--signature", "s.json", "--public-key", "k.pub"), "k.pub"),
+        (("verify", "--signature", "s.json", "--public-key", "key.pub"), "s.json"),
     ],
 )
-def test_wrong_usages(words: tuple[str, ...], wanted: str, call: Call) -> None:
+def test_wrong_usages(words: tuple[str, ...], named: str, call: Call, keys: Keys) -> None:
     code, printed = call(*words)
-    assert code == 2
-    assert wanted in printed
-
-
-@pytest.mark.exhaustive
-def test_a_signature_that_is_not_there_and_a_key_that_cannot_sign(
-    gallery: Gallery, tmp_path: Path, keys: Keys, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code, printed = call("verify", "--signature", "s.json", "--public-key", str(keys.public))
-    assert code == 2 and "cannot read the signature s.json" in printed
-    run = gallery["texts"].copy(tmp_path / "run")
-    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
-    code, printed = call("report", "--sign", str(keys.public), "--out", "out")
-    assert code == 2 and "holds a public key, which signs nothing" in printed
-    assert not (tmp_path / "out").exists(), "nothing is written before the key is known"
+    assert code == 2 and named in printed

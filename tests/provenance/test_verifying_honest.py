@@ -3,38 +3,34 @@
 import json
 import re
 import shutil
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from attribution_rows import rows_of_run, write_rows
 from gallery import Audit
 from PIL import Image
 from report_samples import explained_text
 from rewritten_parts import rewrite, with_attributions
-from tiny_audit import make_audit, texts
-from verified_runs import SMALL, audited, execute, failed, flipped, rows, tampered
+from tiny_audit import make_audit
+from verified_runs import SMALL, audited, execute, failed, rows
 
-import transexplain as te
 from orchestrator.dispatch.local import run_here
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
 from transexplain.engine import steps
 from transexplain.errors import ConfigurationError
 from transexplain.explaining import Explained
-from transexplain.provenance.explained_again import TOLERANCES, Largest, differences
+from transexplain.provenance.explained_again import Largest, differences
 from transexplain.provenance.manifest import manifest_of
 from transexplain.provenance.verification import VerifiedLine, VerifyRequest
 from transexplain.provenance.verify import drawn, input_checks
 from transexplain.settings import Settings
-from transexplain.store import readers, runs
+from transexplain.store import runs
 from transexplain.store.revisions import open_database
-from transexplain.types.items import Attribution
 from transexplain.types.plans import AuditPlan, ShardResult, SourceFile
 from workers.claim_to_commit import Workbench
 
@@ -72,84 +68,28 @@ def test_verification_holds_for_every_batch_size(run: Audit, requested: dict[str
 
 
 @pytest.mark.exhaustive
-def test_verification_holds_for_traced_and_eager_runs(
+def test_a_run_that_a_replaying_worker_gives_up_and_an_eager_one_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It verifies; of compiled steps, see test_engine_steps."""
     monkeypatch.setattr(steps, "_EARNED", {"cpu": 1e-9})
-    replayed = audited(tmp_path, batch_tokens=1)  # one text at a time: few lengths, often met
-    with open_database(replayed.url) as db:
-        computed = manifest_of(db, replayed.id).execution["computed"]
-    assert ["eager", "replayed"] in [one["steps"] for one in computed]
-    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
-    found = replayed.checks(items=20)
-    assert {one.status for one in found.values()} == {"PASS"}, found
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("fast", ["replayed", "compiled"])
-def test_whatever_changes_in_the_middle_of_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fast: str
-) -> None:
-    """A worker that replays, or has compiled, gives the run up after a shard; an eager one ends it.
-
-    The numbers are those of a run that was eager from the beginning, but for rounding.
-    """
-    keys = {"batch_tokens": 1}
-    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
-    eager = audited(make_folder(tmp_path / "eager"), **keys)
-    monkeypatch.setenv("TRANSEXPLAIN_STEPS", "auto")
-    monkeypatch.setattr(steps, "_EARNED", {"cpu": 1e-9})
-    monkeypatch.setattr(steps, "_CARDS", frozenset({"cpu"} if fast == "compiled" else ()))
-    folder = make_folder(tmp_path / "changed")
-    settings = Settings(
-        database_url=f"sqlite:///{folder / 'store.db'}", snapshot_dir=folder / "snapshots"
-    )
-    prepared = prepare_audit(load_spec(make_audit(folder, **(SMALL | keys))), settings)
-    for _ in range(3 if fast == "compiled" else 0):
-        te.explain(prepared.model, texts(8), batch_tokens=1)
-        end_of_compilation()
-    with open_database(settings.database_url, upgrade=True) as db:
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    settings = Settings(database_url=url, snapshot_dir=tmp_path / "snapshots")
+    spec = load_spec(make_audit(tmp_path, **(SMALL | {"batch_tokens": 1})))
+    prepared = prepare_audit(spec, settings)
+    with open_database(url, upgrade=True) as db:
         run_id = runs.create(db, prepared.plan, prepared.shards)
         bench = Workbench(db=db, settings=settings)
         bench.models.put(prepared.plan.model, prepared.model)
         assert bench.work(run_id) == "done"
-        end_of_compilation()
         monkeypatch.setenv("TRANSEXPLAIN_STEPS", "eager")
         run_here(db, run_id, settings)
         execution = manifest_of(db, run_id).execution
-    changed = Audit(folder, (run_id,))
-    first, *others = (execution["computed"][one["computed"]] for one in execution["shards"])
-    assert fast in first["steps"]
+    first, *others = (execution["computed"][shard["computed"]] for shard in execution["shards"])
+    assert "replayed" in first["steps"]
     assert len(others) == 2 and not any("steps" in one for one in others), "left out: all eager"
-    found = changed.checks(items=20)
-    assert {one.status for one in found.values()} == {"PASS"}, found
-    for one, other in zip(attributions(changed), attributions(eager), strict=True):
-        assert (one.item_id, one.target) == (other.item_id, other.target)
-        limit = TOLERANCES["float32"] * float(np.abs(other.relevance).max())
-        assert one.relevance == pytest.approx(other.relevance, abs=limit)
-
-
-def end_of_compilation() -> None:
-    for thread in threading.enumerate():
-        if thread.name == "compile-step":
-            thread.join()
-
-
-def make_folder(path: Path) -> Path:
-    path.mkdir()
-    return path
-
-
-def attributions(of: Audit) -> list[Attribution]:
-    with open_database(of.url) as db:
-        return list(readers.iter_attributions(db, of.id))
-
-
-@pytest.mark.exhaustive
-def test_verification_holds_for_every_number_of_processes(tmp_path: Path) -> None:
-    other = audited(tmp_path, processes=2, batch_tokens=64)
-    found = other.checks(items=20)
-    assert {one.status for one in found.values()} == {"PASS"}, found
+    checks = Audit(tmp_path, (run_id,)).checks(items=20)
+    assert {check.status for check in checks.values()} == {"PASS"}, checks
 
 
 @pytest.mark.postgres
@@ -157,19 +97,13 @@ def test_verification_holds_for_every_number_of_processes(tmp_path: Path) -> Non
 def test_on_postgresql(tmp_path: Path, postgres_url: str) -> None:
     run = audited(tmp_path, postgres_url)
     assert {one.status for one in run.checks(items=20).values()} == {"PASS"}
-    turned = "UPDATE attribution SET logit = 2 * logit WHERE shard = 1"
-    assert execute(postgres_url, turned) > 1
-    found = run.checks(items=20)
-    assert found["stored results"].status == "FAIL"
-    assert "shard 1 (rows 8 to 15)" in found["stored results"].text
+    assert execute(postgres_url, "UPDATE attribution SET logit = 2 * logit WHERE shard = 1") > 1
+    check = run.checks(items=20)["stored results"]
+    assert check.status == "FAIL" and "shard 1 (rows 8 to 15)" in check.text
 
 
 def test_stored_relevance_is_allowed_its_rounding(run: Audit) -> None:
-    found = run.checks(items=20, tolerance=1e-5)["explained again"]
-    assert found.status == "PASS"
-    relevance, logits = re.findall(r" (\d\S*e\S+?)(?= of the|;)", found.text)[:2]
-    assert float(relevance) < 1e-5
-    assert float(logits) < 1e-5
+    assert run.checks(items=20, tolerance=1e-5)["explained again"].status == "PASS"
 
 
 def test_the_sample_is_drawn_by_hash() -> None:
@@ -205,19 +139,16 @@ def test_moved_files_are_named_and_can_be_given(run: Audit, tmp_path: Path) -> N
     finally:
         for name in places:
             shutil.move(after / name, before / name)
-    assert set(failed(lost)) == {
-        "model files",
-        "model",
-        "dataset snapshot",
-        "dataset files",
-        "lexicons",
-    }
-    assert str(before / "model") in lost["model files"].text
-    assert "--model PATH" in lost["model files"].text
-    assert str(before / "texts.jsonl") in lost["dataset files"].text
-    assert "--data-root" in lost["dataset files"].text
+    of_data = {"dataset snapshot", "dataset files", "lexicons"}
+    assert set(failed(lost)) == {"model files", "model"} | of_data
+    for check, name, option in (
+        ("model files", "model", "--model PATH"),
+        ("dataset files", "texts.jsonl", "--data-root"),
+    ):
+        assert str(before / name) in lost[check].text and option in lost[check].text
     assert not failed(found), found
-    assert not failed(run.checks())
+    absent = run.checks(device="cuda:99")
+    assert failed(absent) == ["model"] and "--device" in absent["model"].text
 
 
 def test_files_of_one_name_are_distinguished_by_their_folders(run: Audit, tmp_path: Path) -> None:
@@ -248,15 +179,9 @@ def test_files_of_one_name_are_distinguished_by_their_folders(run: Audit, tmp_pa
     flat.mkdir()
     (flat / "x.csv").write_text("train")
     reported = dataset_files(flat)
-    assert reported.status == "FAIL"
-    assert "cannot be both /data/train/x.csv and /data/dev/x.csv" in reported.text
-
-
-def test_folders_before_a_step_up_are_no_places(tmp_path: Path) -> None:
-    (tmp_path / "root" / "d").mkdir(parents=True)
-    (tmp_path / "x.csv").write_text("outside")
-    requested = VerifyRequest(data_root=tmp_path / "root")
-    assert requested.file_of("/d/../../x.csv") == tmp_path / "root" / "x.csv"
+    assert reported.status == "FAIL" and "/data/train/x.csv and /data/dev/x.csv" in reported.text
+    (tmp_path / "x.csv").write_text("outside")  # folders before a step up are no places
+    assert VerifyRequest(data_root=root).file_of("/data/../../x.csv") == root / "x.csv"
 
 
 def test_a_tie_may_be_explained_for_the_other_class() -> None:
@@ -281,19 +206,6 @@ def stored_plan(run: Audit) -> AuditPlan:
 
 
 @pytest.mark.exhaustive
-def test_another_model_in_its_place(run: Audit, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    other = audited(tmp_path / "other")
-    weights = other.folder / "model" / "model.safetensors"
-    with tampered(weights, flipped(weights.read_bytes())):
-        found = run.checks(model=str(other.folder / "model"))
-    assert set(failed(found)) >= {"model files", "model"}
-    absent = run.checks(device="cuda:99")
-    assert "--device" in absent["model"].text
-    assert "explained again" not in absent
-
-
-@pytest.mark.exhaustive
 def test_the_verbs(call: Call, tmp_path: Path) -> None:
     spec = str(make_audit(tmp_path, **SMALL))
     assert call("run", spec)[0] == 0
@@ -313,10 +225,8 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     assert name in page.read_text(encoding="utf-8")
     assert whole in page.read_text(encoding="utf-8")
     assert call("verify", "--items", "0", "--manifest", "kept.json")[0] == 0
-    (run,) = rows("sqlite:///transexplain.db", "SELECT id FROM run")
-    shards = rows("sqlite:///transexplain.db", "SELECT DISTINCT shard FROM item")
-    for (shard,) in shards:
-        rewrite("sqlite:///transexplain.db", run[0], shard, turned)
+    turned = "UPDATE item SET predicted = CASE predicted WHEN 'bad' THEN 'good' ELSE 'bad' END"
+    assert execute("sqlite:///transexplain.db", turned) == 20
     code, printed = call("verify", "--items", "20", "--json")
     found = json.loads(printed)
     assert (code, found["failed"]) == (1, 3)
@@ -324,19 +234,7 @@ def test_the_verbs(call: Call, tmp_path: Path) -> None:
     assert names == {"stored results", "aggregates", "explained again"}
     (tmp_path / "kept.json").write_text("{}")
     code, printed = call("verify", "--manifest", "kept.json", "--items", "0")
-    assert code == 1
-    assert "FAIL  manifest: the store gives sha256" in printed
-
-
-def turned(result: ShardResult) -> ShardResult:
-    """Every prediction is another."""
-    other = {"bad": "good"}
-    return replace(
-        result,
-        outcomes=tuple(
-            replace(one, predicted=other.get(one.predicted, "bad")) for one in result.outcomes
-        ),
-    )
+    assert code == 1 and "FAIL  manifest: " in printed
 
 
 def scaled(result: ShardResult) -> ShardResult:
@@ -344,26 +242,20 @@ def scaled(result: ShardResult) -> ShardResult:
     return with_attributions(result, lambda one: replace(one, relevance=1.5 * one.relevance), 3)
 
 
-def with_other_scores(result: ShardResult) -> ShardResult:
-    return replace(
-        result,
-        scores=tuple(
-            one if one.value is None else replace(one, value=one.value + 1) for one in result.scores
-        ),
-    )
-
-
-@pytest.mark.exhaustive
-def test_invalid_requests_are_refused(call: Call, tmp_path: Path) -> None:
-    assert call("run", str(make_audit(tmp_path, **SMALL)))[0] == 0
-    assert call("verify", "nosuchrun")[0] == 2
-    assert call("manifest", "nosuchrun")[0] == 2
-    assert call("verify", "--items", "-1")[0] == 2
-    assert call("verify", "--tolerance", "-1")[0] == 2
-    code, printed = call("manifest", "-o", "texts.jsonl/m.json")
-    assert (code, "cannot write" in printed) == (2, True)
-    code, printed = call("verify", "--items", "0", "--manifest", "absent.json")
-    assert (code, "absent.json cannot be read" in printed) == (1, True)
+def test_invalid_requests_are_refused(
+    call: Call, run: Audit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRANSEXPLAIN_DATABASE_URL", run.url)
+    (tmp_path / "a file").touch()
+    for words, code, named in (
+        (("verify", "nosuchrun"), 2, "nosuchrun"),
+        (("manifest", "nosuchrun"), 2, "nosuchrun"),
+        (("verify", "--items", "-1"), 2, "items"),
+        (("manifest", "-o", "a file/m.json"), 2, "a file/m.json"),
+        (("verify", "--items", "0", "--manifest", "absent.json"), 1, "absent.json"),
+    ):
+        ended, printed = call(*words)
+        assert ended == code and named in printed, words
 
 
 @pytest.mark.exhaustive
@@ -374,10 +266,12 @@ def test_attributions_made_elsewhere_are_read_again(call: Call, tmp_path: Path) 
     assert call("import", path, *options)[0] == 0
     code, printed = call("verify", "--items", "20")
     assert code == 0, printed
-    assert "NOTE  model files: none: the attributions were made elsewhere" in printed
-    assert "read again instead" in printed
-    assert "PASS  explained again: 20 items" in printed
-    assert "PASS  dataset files: 1 as planned" in printed
+    for line in (
+        "NOTE  model files: none",
+        "PASS  explained again: 20 items",
+        "PASS  dataset files",
+    ):
+        assert line in printed
     for (run,) in rows("sqlite:///transexplain.db", "SELECT id FROM run"):
         rewrite("sqlite:///transexplain.db", run, 0, scaled)
     code, printed = call("verify", "--items", "20")
@@ -394,11 +288,9 @@ def test_an_evaluation_is_verified_by_its_logits(call: Call, tmp_path: Path) -> 
     code, printed = call("verify", "--items", "5")
     assert code == 0, printed
     assert "PASS  explained again: 5 items (seed 0), 0 attributions" in printed
-    assert "NOTE  scores: not measured again" in printed
     (found,) = (tmp_path / "evaluations").glob("manifest-*.json")
     assert json.loads(found.read_bytes())["inputs"]["plan"]["task"] == "evaluation"
-    (run,) = rows("sqlite:///transexplain.db", "SELECT id FROM run")
-    rewrite("sqlite:///transexplain.db", run[0], 0, with_other_scores)
+    assert execute("sqlite:///transexplain.db", "UPDATE score SET value = value + 1") > 1
     code, printed = call("verify", "--items", "0")
     assert code == 1
     assert "FAIL  stored results: shard 0" in printed
@@ -415,14 +307,10 @@ def test_pictures_are_hashed_again(call: Call, tmp_path: Path, vit_dir: Path) ->
     code, printed = call("run", "-m", str(vit_dir), "-d", f"imagefolder:{folder}", *words)
     assert code == 0, printed
     code, printed = call("verify")
-    assert code == 0, printed
-    assert "PASS  pictures: as in the snapshot" in printed
-    assert "NOTE  dataset files: not listed" in printed
+    assert code == 0 and "PASS  pictures" in printed, printed
     Image.new("RGB", (24, 24), (1, 2, 3)).save(folder / "a/two.png")
     code, printed = call("verify")
-    assert code == 1
-    assert "FAIL  pictures: a/two.png has changed" in printed
-    assert "cannot be explained again" in printed
+    assert code == 1 and "FAIL  pictures: a/two.png" in printed
 
 
 def test_a_run_that_is_not_over(run: Audit, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from everyday import only
 from gallery import Audit
 from rewritten_parts import rewrite, with_attributions, with_failures, with_outcome
 from typer.testing import CliRunner
-from verified_runs import audited, change_plan, execute, failed, flipped, rows, tampered
+from verified_runs import audited, change_plan, execute, failed, flipped, tampered
 
 from orchestrator.cli.command_line import app
 from transexplain.store import shard_digests
@@ -48,13 +48,11 @@ def test_one_byte_of_a_file(run: Audit, name: str, check: str) -> None:
     with tampered(path, changed):
         found = run.checks()
     assert check in failed(found)
-    assert path.name in found[check].text
-    assert "has changed" in found[check].text
+    assert path.name in found[check].text and "has changed" in found[check].text
     if check == "model files":
         assert "made with another model" in found["model"].text
     else:
         assert failed(found) == [check]
-    assert not failed(run.checks(items=0)), "it was put back"
 
 
 def test_one_byte_of_the_snapshot(run: Audit) -> None:
@@ -77,26 +75,6 @@ def test_a_file_that_joined_the_model(run: Audit) -> None:
     assert "added_tokens.json is new" in found["model files"].text
 
 
-SHARD = "run_id = :id AND shard = 1"
-
-
-def one_digit_of_a_logit(url: str, run_id: str) -> None:
-    """A row that nothing but its digest tells from one that was saved."""
-    changed = f"UPDATE attribution SET ledger_rules = ledger_rules + 1e-9 WHERE {SHARD}"
-    assert execute(url, changed, id=run_id) > 1
-
-
-def one_byte_of_a_summary(url: str, run_id: str) -> None:
-    ((blob,),) = rows(url, f"SELECT summary FROM shard_aggregate WHERE {SHARD}", id=run_id)
-    statement = f"UPDATE shard_aggregate SET summary = :blob WHERE {SHARD}"
-    assert execute(url, statement, blob=flipped(blob), id=run_id) == 1
-
-
-def an_array_cut_short(url: str, run_id: str) -> None:
-    cut = f"UPDATE attribution SET relevance = starts, starts = '[]' WHERE {SHARD}"
-    assert execute(url, cut, id=run_id) > 1
-
-
 def relevance_by_chance(url: str, run_id: str) -> None:
     def doubled(one: Attribution) -> Attribution:
         return replace(one, relevance=2 * one.relevance)
@@ -106,7 +84,6 @@ def relevance_by_chance(url: str, run_id: str) -> None:
 
 def a_ledger(url: str, run_id: str) -> None:
     def changed(one: Attribution) -> Attribution:
-        assert one.ledger is not None
         return replace(one, ledger=replace(one.ledger, biases=one.ledger.biases + 1))
 
     rewrite(url, run_id, 1, lambda result: with_attributions(result, changed, 8))
@@ -132,20 +109,13 @@ def a_mention(url: str, run_id: str) -> None:
     rewrite(url, run_id, 1, moved)
 
 
-def a_digest(url: str, run_id: str) -> None:
-    lost = 'UPDATE shard SET digest = NULL WHERE run_id = :id AND "index" = 1'
-    assert execute(url, lost, id=run_id) == 1
-
-
 def a_plan(url: str, run_id: str) -> None:
     change_plan(url, run_id, practical=0.2)
 
 
-#: what is lost, doubled or swapped as a whole: see test_runs_that_are_not_whole
+#: see test_runs_that_are_not_whole for what is lost, doubled or swapped as a whole, and
+#: test_store_shard_digests for every column
 ROWS = [
-    (one_digit_of_a_logit, {"stored results", "stored relevance"}, "shard 1 (rows 8 to 15)"),
-    (one_byte_of_a_summary, {"stored results"}, "shard 1 (rows 8 to 15)"),
-    (an_array_cut_short, {"stored results", "stored relevance"}, "`transexplain resume"),
     (
         relevance_by_chance,
         {"stored results", "stored relevance", "aggregates", "explained again"},
@@ -155,12 +125,11 @@ ROWS = [
     (an_item, {"stored results", "aggregates"}, "holds 7 explained"),
     (a_label, {"stored results", "aggregates"}, "its predictions are not those"),
     (a_mention, {"stored results", "aggregates"}, "mentions of"),
-    (a_digest, {"stored results"}, "its digest is not there"),
     (a_plan, {"plan"}, "the stored plan was changed"),
 ]
 
 
-@pytest.mark.parametrize(("tamper", "checks", "named"), only(*ROWS[::3], of=ROWS))
+@pytest.mark.parametrize(("tamper", "checks", "named"), only(*ROWS[::2], of=ROWS))
 def test_one_row_of_the_store(
     run: Audit,
     tmp_path: Path,

@@ -2,19 +2,16 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 from browser_pages import LoadedPage, LoadPage, browser
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 __all__ = ["browser"]  # a fixture
 
 
 @pytest.fixture
-def load_page(browser: "Browser", tmp_path: Path) -> Iterator[LoadPage]:
+def load_page(browser: Any, tmp_path: Path) -> Iterator[LoadPage]:
     """Loads a document from a file; it may request nothing but that file."""
     contexts = []
 
@@ -22,22 +19,19 @@ def load_page(browser: "Browser", tmp_path: Path) -> Iterator[LoadPage]:
         path = tmp_path / "report.html"
         path.write_text(document, encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": 1200, "height": 900}, **settings))
-        page = contexts[-1].new_page()
+        loaded = LoadedPage(contexts[-1].new_page())
+        page, complaints = loaded.page, loaded.complaints
+
+        def note(message: Any) -> None:
+            complaints.extend([message.text] * (message.type in ("error", "warning")))
+
         page.set_default_timeout(5_000)
-        found = LoadedPage(page)
-        page.on("request", lambda one: found.requests.append(one.url))
-        page.on("pageerror", lambda error: found.complaints.append(str(error)))
-        page.on(
-            "console",
-            lambda printed: (
-                found.complaints.append(printed.text)
-                if printed.type in ("error", "warning")
-                else None
-            ),
-        )
+        page.on("request", lambda request: loaded.requests.append(request.url))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", note)
         page.goto(path.as_uri())
-        assert found.requests == [path.as_uri()]
-        return found
+        assert loaded.requests == [path.as_uri()]
+        return loaded
 
     yield open_page
     for context in contexts:

@@ -50,7 +50,6 @@ _MOVING = (
 
 
 def of_report(summary: Summary) -> Iterator[str]:
-    assert summary.verdict is not None
     yield f"{summary.verdict.kind}: {summary.verdict.text}"
     yield from (f"{line.kind}: {line.text}" for line in summary.headline)
     yield from (f"untested: {row.what}: {row.why} [{row.remedy}]" for row in summary.untested)

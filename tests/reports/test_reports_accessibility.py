@@ -1,11 +1,10 @@
 """Pages as axe-core sees them: no fault that it calls serious or critical, light or dark."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from browser_pages import LoadedPage, LoadPage
-from evaluation_samples import plan_of, scores, stored
 from gallery import Gallery
 from report_samples import biased_run, explained_text, stored_run
 
@@ -15,12 +14,8 @@ from transexplain.reports.evaluation import tabulate
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import redacted, summarise
 from transexplain.store.database import Database
-from transexplain.types.scores import MetricSpec
 
 pytestmark = pytest.mark.exhaustive
-
-if TYPE_CHECKING:
-    pass
 
 pytest.importorskip("axe_playwright_python", reason="axe-playwright-python is not installed")
 GRAVE = ("serious", "critical")
@@ -56,22 +51,15 @@ def test_a_report_of_texts(db: Database, load_page: LoadPage, scheme: str) -> No
     assert faults(load_page(render_html(redacted(summary)), color_scheme=scheme)) == []
 
 
-def test_a_report_of_pictures(gallery: Gallery, load_page: LoadPage) -> None:
-    assert faults(load_page(gallery.page("pictures"))) == []
+@pytest.mark.parametrize("name", ["pictures", "mixed"])
+def test_reports_of_other_kinds(gallery: Gallery, load_page: LoadPage, name: str) -> None:
+    assert faults(load_page(gallery.page(name), color_scheme="dark")) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_report_of_a_mixed_audit(gallery: Gallery, load_page: LoadPage, scheme: str) -> None:
-    page = gallery.page("mixed")
-    assert 'id="mixed"' in page
-    assert faults(load_page(page, color_scheme=scheme)) == []
-
-
-def test_an_evaluation(db: Database, load_page: LoadPage) -> None:
-    spec = MetricSpec(name="comprehensiveness")
-    values = {"lrp": [0.1, 0.2, 0.3], "random": [0.4, 0.2, 0.1]}
-    run = stored(db, plan_of(list(values), spec), scores("comprehensiveness", values), 3)
-    assert faults(load_page(EVALUATION_REPORTS.load("html")(tabulate(db, run)))) == []
+def test_an_evaluation(gallery: Gallery, load_page: LoadPage) -> None:
+    with gallery["evaluation"].open() as db:
+        summary = tabulate(db, gallery["evaluation"].id)
+    assert faults(load_page(EVALUATION_REPORTS.load("html")(summary))) == []
 
 
 def test_a_fault_would_be_found(gallery: Gallery, load_page: LoadPage) -> None:

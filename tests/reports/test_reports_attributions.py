@@ -75,11 +75,8 @@ def test_a_text_is_shown_with_its_probabilities_and_a_legend() -> None:
         # a word, and the legend that says what its colour means
         assert shown.count(f"rgba({red},{green},{blue},") >= 2
     seen = text_of(shown)
-    assert "a&amp;b: logit 2.00" in seen
-    assert "probabilities: a&amp;b: 75.0\u00a0%, c: 25.0\u00a0%" in seen
-    assert "good $x$ &lt;b&gt;" in seen
-    assert "speaks against a&amp;b" in seen
-    assert "speaks for a&amp;b; full colour: 2.00 logits" in seen
+    for part in ("a&amp;b: logit 2.00", "75.0\u00a0%", "good $x$ &lt;b&gt;", "2.00 logits"):
+        assert part in seen
 
 
 def test_a_picture_is_shown_as_its_heatmap() -> None:
@@ -141,37 +138,18 @@ def test_words_are_drawn_as_bars_in_reading_order() -> None:
     mpl.pyplot.close("all")
 
 
-def test_pictures_are_drawn_under_their_heatmap() -> None:
-    white = Image.new("RGB", (30, 20), "white")
-    for image, size in ((white, (256, 384)), (np.asarray(white), (256, 384)), (None, (256, 384))):
-        (drawn,) = te.plot(of_picture(), image).get_images()
-        assert drawn.get_array().shape[:2] == size
-    pale, strong = (
-        te.plot(of_picture(), white, alpha=alpha).get_images()[0].get_array()
-        for alpha in (0.9, 0.0)
-    )
-    assert pale.mean() > strong.mean()
-    mpl.pyplot.close("all")
-
-
 WRONG: list[tuple[Any, type[Exception], str]] = [
-    (lambda: te.plot([of_text()]), TypeError, "plot takes one attribution, .* not list"),
-    (lambda: te.plot(of_text(), Image.new("RGB", (3, 3))), TypeError, "no picture for the attrib"),
-    (lambda: te.plot(of_picture(), np.zeros(3)), ConfigurationError, "a picture must be an array"),
-    (lambda: te.to_frame("abc"), TypeError, r"takes attributions, .*not 'abc' \(str\)"),
-    (lambda: te.to_frame(5), TypeError, r"not 5 \(int\)"),
-    (lambda: te.to_frame([of_text(), 5]), TypeError, r"not 5 \(int\)"),
-    (
-        lambda: te.to_frame([of_text()], by="tokens"),
-        ConfigurationError,
-        "by cannot be 'tokens'; it",
-    ),
+    (lambda: te.plot(of_text(), Image.new("RGB", (3, 3))), TypeError, "picture"),
+    (lambda: te.plot(of_picture(), np.zeros(3)), ConfigurationError, "picture"),
+    (lambda: te.to_frame([of_text(), 5]), TypeError, r"5 \(int\)"),
+    (lambda: te.to_frame([of_text()], by="tokens"), ConfigurationError, "'tokens'"),
 ]
 
 
-@pytest.mark.parametrize(("call", "kind", "words"), WRONG)
-def test_what_is_no_attribution_is_refused(call: Any, kind: Any, words: str) -> None:
-    with pytest.raises(kind, match=words):
+@pytest.mark.parametrize(("call", "kind", "named"), WRONG)
+def test_wrong_requests_are_refused(call: Any, kind: Any, named: str) -> None:
+    """What is no attribution is refused in `test_api.py`."""
+    with pytest.raises(kind, match=named):
         call()
 
 

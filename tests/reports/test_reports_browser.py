@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from browser_pages import ATTACKS, LoadedPage, LoadPage
-from everyday import only
+from browser_pages import LoadedPage, LoadPage
 from gallery import Gallery
 from report_samples import ANNS, BOBS, explained_text, stored_run
 
@@ -13,7 +12,6 @@ from transexplain.reports.report_formats import render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import ModelRef
 
 
 def uneven_run(db: Database) -> str:
@@ -49,9 +47,7 @@ def test_searching_finds_words_in_any_order_and_case(report: LoadedPage) -> None
     report.page.get_by_role("searchbox", name="Search").fill("row-7")
     assert report.shown == ["row-7"]
     assert " of " in report.page.locator("#examples h3:visible .soft").inner_text()
-    report.page.get_by_role("searchbox", name="Search").fill(
-        "more characters"
-    )  # what the report says of a text
+    report.page.get_by_role("searchbox", name="Search").fill("more characters")  # of the report
     assert report.shown == [] and report.count == "No example fits."
     assert report.page.locator("#examples .block:visible").count() == 0
     report.page.get_by_role("button", name="Clear").click()
@@ -71,9 +67,8 @@ def test_filters_narrow_together(report: LoadedPage) -> None:
     assert both and both < anns
     assert both == {name for name in anns if int(name[4:]) % 3 == 0}
     assert page.locator("option[value=places]").count() == 0  # mentioned nowhere
-    assert (
-        page.get_by_role("combobox", name="Outcome", exact=True).count() == 0
-    )  # all are right: nothing to choose
+    # all are right: nothing to choose
+    assert page.get_by_role("combobox", name="Outcome", exact=True).count() == 0
     assert report.complaints == []
 
 
@@ -128,67 +123,6 @@ def test_numbers_sort_as_numbers_and_missing_ones_stay_last(uneven: LoadedPage) 
     assert "" in values
 
 
-@pytest.mark.parametrize("attack", only(ATTACKS[0], of=ATTACKS))
-@pytest.mark.exhaustive
-def test_no_text_or_name_can_run(db: Database, load_page: LoadPage, attack: str) -> None:
-    explained = []
-    for index in range(4):
-        outcome, one = explained_text(index, f"Ann {attack} good", f"label {attack}")
-        printed = f"said {index % 2} {attack}"
-        outcome = replace(outcome, item_id=f"id {index} {attack}", predicted=printed)
-        explained.append((outcome, replace(one, item_id=outcome.item_id, class_name=printed)))
-    classes = (f"said 0 {attack}", f"said 1 {attack}")
-    run = stored_run(
-        db,
-        explained,
-        name=attack,
-        groups=(EntityGroup(name=f"g '\" {attack}", terms=("Ann",), source=attack),),
-        model=ModelRef(source=attack, classes=classes, digest="d"),
-        targets=(f"class:{classes[1]}",),
-    )
-    found = load_page(render_html(summarise(db, run)))
-    page = found.page
-    page.get_by_role("combobox", name="Predicted", exact=True).select_option(f"said 1 {attack}")
-    assert found.count == "2 of 4 examples"
-    page.get_by_role("combobox", name="Mentions", exact=True).select_option(f"g '\" {attack}")
-    page.get_by_role("searchbox", name="Search").fill(attack)
-    assert found.count == "2 of 4 examples"
-    page.locator("details").evaluate_all("all => all.forEach(one => (one.open = true))")
-    for button in page.locator("th button:visible").all():
-        button.click()
-    assert page.evaluate("() => typeof window.hacked") == "undefined"
-    assert len(found.requests) == 1 and found.complaints == []
-
-
-@pytest.mark.exhaustive
-def test_the_contents_stay_in_sight_and_follow_the_reader(report: LoadedPage) -> None:
-    page = report.page
-    contents = page.locator("nav[aria-label=Sections]")
-    assert contents.locator("[aria-current]").count() == 0
-    for anchor in ("groups", "classes", "examples"):
-        contents.locator(f"a[href='#{anchor}']").click()
-        current = contents.locator("[aria-current]")
-        current.and_(page.locator(f"a[href='#{anchor}']")).wait_for()
-        assert current.count() == 1
-        box = contents.bounding_box()
-        assert box is not None and box["y"] == 0
-    assert report.complaints == []
-
-
-SQUEEZED = """() => [...document.querySelectorAll(".outcomes th, .outcomes td")]
-    .filter((cell) => Math.max(...cell.innerText.split(/\\s+/).map((word) => word.length)) >= 4
-        && cell.clientWidth < 40)
-    .map((cell) => cell.innerText)"""
-
-
-@pytest.mark.exhaustive
-def test_no_word_of_the_outcomes_is_broken_into_letters(report: LoadedPage) -> None:
-    for width in (1400, 900):
-        report.page.set_viewport_size({"width": width, "height": 900})
-        assert report.page.locator(".outcomes td").count()
-        assert report.page.evaluate(SQUEEZED) == []
-
-
 def test_the_policy_stops_any_other_script(gallery: Gallery, load_page: LoadPage) -> None:
     planted = "<script>window.hacked=1</script><img src='data:,' onerror='window.hacked=1'></body>"
     before, _, after = gallery.page("biased").rpartition("</body>")
@@ -197,16 +131,6 @@ def test_the_policy_stops_any_other_script(gallery: Gallery, load_page: LoadPage
     assert found.page.evaluate("() => typeof window.hacked") == "undefined"
     assert len(found.complaints) == 2
     assert all("Content Security Policy" in one for one in found.complaints)
-
-
-def test_without_scripts_everything_is_there_and_no_control_is_dead(
-    gallery: Gallery, load_page: LoadPage
-) -> None:
-    found = load_page(gallery.page("biased"), java_script_enabled=False)
-    assert len(found.shown) == 36
-    assert not found.page.locator(".find").is_visible()
-    assert not found.page.locator(".count").is_visible()
-    assert found.page.locator("th button").count() == 0
 
 
 @pytest.mark.exhaustive
@@ -267,41 +191,3 @@ def test_words_can_be_drawn_on_the_scale_of_their_own_text(
     assert shared[-1] == pytest.approx(0.72, abs=0.01)
     found.page.get_by_role("radio", name="each its own").check()
     assert opacities() == pytest.approx([0.72] * len(shared), abs=0.01)
-
-
-@pytest.mark.exhaustive
-def test_many_long_classes_do_not_widen_a_narrow_page(db: Database, load_page: LoadPage) -> None:
-    names = tuple(f"a class with a rather long name {n}" for n in range(8))
-    explained = []
-    for index in range(24):
-        outcome, one = explained_text(index, "good tea", names[index % 8])
-        outcome = replace(outcome, predicted=names[index % 7], logits=(0.0,) * 8)
-        explained.append((outcome, replace(one, class_name=names[index % 7])))
-    run = stored_run(db, explained, model=ModelRef(source="m", classes=names, digest="d"))
-    found = load_page(render_html(summarise(db, run)))
-    found.page.set_viewport_size({"width": 400, "height": 800})
-    assert found.page.evaluate("() => document.documentElement.scrollWidth") == 400
-
-
-@pytest.mark.exhaustive
-def test_the_table_of_verdicts_fits_a_wide_page(gallery: Gallery, load_page: LoadPage) -> None:
-    summary = gallery.summary("biased")
-    assert summary.groups is not None
-    first, *others = summary.groups.verdicts
-    assert first.counterfactual is not None
-    logit, *measures = first.counterfactual.measures
-    long = replace(
-        first,
-        group="occupation/female_stereotyped",
-        reference="all other groups of occupation",
-        counterfactual=replace(
-            first.counterfactual,
-            measures=(replace(logit, value=-11.07, interval=(-11.45, -10.68)), *measures),
-        ),
-        notes=("the labels do not differ so (12.3 % and 45.6 %)",),
-    )
-    groups = replace(summary.groups, verdicts=(long, *others))
-    found = load_page(render_html(replace(summary, groups=groups)))
-    found.page.set_viewport_size({"width": 1200, "height": 900})
-    wider = "one => one.scrollWidth - one.clientWidth"
-    assert found.page.locator("#verdicts").evaluate(wider) == 0

@@ -11,9 +11,8 @@ from report_samples import CLASSES, biased_run, explained_text, image_run, store
 
 from transexplain.analysis.groups.shard_aggregate import SeenTotals
 from transexplain.reports.report_section import merged
-from transexplain.reports.sections import item_fates
 from transexplain.reports.sections.gallery_items import SHARE, scale_of
-from transexplain.store import ranked_items, readers, run_totals, runs
+from transexplain.store import ranked_items, readers, runs
 from transexplain.store.database import Database
 from transexplain.store.run_totals import margin_of
 from transexplain.types.items import ItemFailure, ItemOutcome
@@ -107,28 +106,21 @@ def test_texts(db: Database, places: int) -> None:
     assert found == walked(db, run, places)
 
 
-def test_pictures(db: Database, tmp_path: Path) -> None:
-    run = image_run(db, tmp_path, count=20)
-    assert surveyed(db, run, 9) == walked(db, run, 9)
+def test_other_runs(db: Database, tmp_path: Path) -> None:
+    """Pictures, a run that is not over, one without any result, and texts that are not kept.
 
-
-def test_a_run_with_groups_that_is_not_over(db: Database) -> None:
-    run = biased_run(db, leave=2)
-    assert surveyed(db, run, 9) == walked(db, run, 9)
-
-
-def test_a_run_without_any_result(db: Database) -> None:
-    run = mixed_run(db, leave=11)
-    assert surveyed(db, run, 9).scale == 0.0
-    assert surveyed(db, run, 9) == walked(db, run, 9)
-
-
-def test_texts_that_are_not_kept(db: Database) -> None:
-    """Words are then taken from the tokens put side by side; so are their sizes."""
+    Words of these are taken from the tokens put side by side; so are their sizes.
+    """
     explained = [explained_text(n, "good bad " * (n % 5 + 1), None) for n in range(20)]
     bare = [(replace(outcome, text=None), attribution) for outcome, attribution in explained]
-    run = stored_run(db, bare)
-    assert surveyed(db, run, 6) == walked(db, run, 6)
+    for run, scaled in (
+        (image_run(db, tmp_path, count=20), True),
+        (biased_run(db, leave=2), True),
+        (mixed_run(db, leave=11), False),
+        (stored_run(db, bare), True),
+    ):
+        survey = surveyed(db, run, 9)
+        assert survey == walked(db, run, 9) and (survey.scale > 0) == scaled
 
 
 def test_other_runs_are_not_read(db: Database) -> None:
@@ -137,38 +129,3 @@ def test_other_runs_are_not_read(db: Database) -> None:
     assert ranked_items.strongest(db, run, 9) == ["row-0", "row-1"]
     assert ranked_items.wrong(db, run, 9) == ranked_items.first(db, run, 1) == ["row-0"]
     assert ranked_items.failure_examples(db, run, 5) == {}
-
-
-def test_margins_and_failures(db: Database) -> None:
-    run = stored_run(
-        db,
-        [
-            explained_text(index, text, label)
-            for index, (text, label) in enumerate(
-                [
-                    ("good", "negative"),
-                    ("good good good", "negative"),
-                    ("bad", "negative"),
-                    ("good good", "negative"),
-                    ("good", "sideways"),  # a class that the model has not
-                ]
-            )
-        ],
-        [
-            ItemFailure(
-                item_id=str(n), index=n + 5, kind="null" if n else "empty-text", message="m"
-            )
-            for n in range(9)
-        ],
-    )
-    assert ranked_items.wrong(db, run, 9) == ["row-1", "row-3", "row-0", "row-4"]
-    kinds = item_fates.failures(db, run)
-    assert [(kind.kind, kind.count) for kind in kinds] == [("null", 8), ("empty-text", 1)]
-    assert [one.item_id for one in kinds[0].examples] == ["1", "2", "3", "4", "5"]
-
-
-def test_ledgers_above_the_tolerance_are_counted(db: Database) -> None:
-    run = biased_run(db)  # every gap is 1e-7 of a magnitude of 1
-    for tolerance, above in ((None, 0), (9e-8, 36), (1.1e-7, 0)):
-        found = run_totals.conservation(db, run, tolerance)
-        assert found is not None and found.above == above

@@ -55,7 +55,6 @@ def test_data_in_a_page_ends_no_element_and_comes_back_whole(attack: str) -> Non
 def test_words_and_names_in_a_drawing_are_escaped(attack: str) -> None:
     words = tuple(rare(f"{attack}{n}", 3.0 - n) for n in range(5))
     drawing = plane(words, attack)
-    assert drawing is not None
     seen = Visible(str(drawing.__html__()))
     assert {tag for tag, _ in seen.tags} <= {"div", "svg", "g", "path", "line", "text", "script"}
     assert [given for tag, given in seen.tags if tag == "script"] == [{"type": "application/json"}]
@@ -71,7 +70,6 @@ def test_a_lone_surrogate_in_a_word_does_not_stop_the_drawing() -> None:
 
 def test_the_places_of_a_text_are_drawn_with_their_means(gallery: Gallery) -> None:
     drawing = positions(view_of(gallery), "positive")
-    assert drawing is not None
     values = drawing.specification["data"]["values"]
     means = {one["x"]: one["y"] for one in values if one["line"] == 0 and one["y"] is not None}
     # four words a text: the middles of parts 2, 7, 12 and 17; half of the names add 0.5
@@ -85,7 +83,6 @@ def test_the_plane_needs_words_and_names_those_that_have_room() -> None:
     apart = [rare(f"w{n}", 3.0 - n, 1.0 + n) for n in range(4)]
     crowd = [rare(f"near{n}", 2.9 - n / 1e3, 1.0) for n in range(9)]
     drawing = plane((*apart, *crowd), "x")
-    assert drawing is not None
     assert all(f">w{n}<" in drawing.still for n in range(4)) and "near" not in drawing.still
 
 
@@ -96,28 +93,16 @@ def test_a_cloud_is_alphabetical_and_sized_by_score() -> None:
     assert cloud(()) == []
 
 
-def test_a_chart_is_the_same_with_and_without_a_reader() -> None:
-    series = [Series(x=(0.0, 1.0), y=(2.0, 3.0), stroke=stroke(0), name="</script>")]
-    drawing = charts.line_drawing(
-        series, x_title="share of words", y_title="y", label="a 'label\" <b>"
-    )
-    assert "</script>" not in drawing.still and "xmlns" not in drawing.still
-    assert "$schema" not in drawing.specification
-    values = drawing.specification["data"]["values"]
-    assert [(one["x"], one["y"]) for one in values] == [(0.0, 2.0), (1.0, 3.0)]
-
-
 @pytest.mark.parametrize("kind", ["lines", "scatter"])
 def test_ticks_of_ten_and_more_are_written_out(kind: str) -> None:
     if kind == "lines":
-        line = Series(x=(5.0, 100.0), y=(0.0, 1.0), stroke=stroke(0), name="lrp")
+        line = Series(x=(5.0, 100.0), y=(0.0, 1.0), stroke=stroke(0), name="</script>")
         drawing = charts.line_drawing([line], x_title="words listed", y_title="y", label="l")
     else:
         drawing = scatter_drawing([(0.5, -5.0), (2.5, 10.0)], titles=("logit", "sum"), label="sums")
         assert drawing is not None
-    still = drawing.still
-    assert "e+" not in still
-    assert re.search(r">(10|20)</text>", still)
+    assert "e+" not in drawing.still and "</script>" not in drawing.still
+    assert re.search(r">(10|20)</text>", drawing.still)
 
 
 def test_a_library_that_would_end_its_element_is_refused() -> None:
@@ -134,10 +119,7 @@ def test_part_and_support_of_a_short_text_by_hand() -> None:
     given = {n: numbers for n, numbers in filled.items() if numbers[0]}
     assert given == {5: (1, 1, 0.5, 0.5), 15: (1, 1, 1.0, 1.0), 10: (1, 1, -1.0, 1.0)}
     assert len(parts) == 20
-
-
-def test_a_long_text_counts_once_in_a_part_and_with_all_its_positions() -> None:
-    total = ShardAggregate()
+    total = ShardAggregate()  # a long text counts once in a part, and with all its positions
     total.add(*_added(0, " ".join(["good"] * 50)))
     parts = total.positions("class:positive", "positive")
     assert sum(part.positions for part in parts) == 50

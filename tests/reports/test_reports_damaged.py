@@ -2,7 +2,7 @@
 
 import pytest
 from evaluation_samples import plan_of, scores, stored
-from report_samples import Visible, biased_run, explained_text, stored_run
+from report_samples import Visible, explained_text, stored_run
 from sqlalchemy import Text, type_coerce, update
 
 from transexplain.errors import DamagedRowError
@@ -50,17 +50,6 @@ def test_the_headline_names_it_and_the_rest_stands(db: Database) -> None:
     with pytest.raises(DamagedRowError, match="a row of shard 1"):
         ranked_items.strongest(db, run_id, 99)
     assert shards.redrive(db, run_id) == 1
-
-
-def test_groups_are_compared_without_it(db: Database) -> None:
-    run_id = biased_run(db)
-    whole = summarise(db, run_id)
-    damage(db, run_id, 0)
-    found = summarise(db, run_id)
-    assert whole.groups is not None and found.groups is not None
-    assert [one.state for one in found.groups.verdicts] == [
-        one.state for one in whole.groups.verdicts
-    ]
 
 
 def test_scores_that_can_be_read_are_tabulated(db: Database) -> None:

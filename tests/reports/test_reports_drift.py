@@ -5,10 +5,8 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from everyday import only
@@ -17,11 +15,11 @@ from report_samples import (
     ANNS,
     BOBS,
     CLASSES,
+    GROUPS,
     Visible,
     biased_run,
     explained_text,
     image_attribution,
-    image_run,
     stored_run,
     text_attribution,
     tokens_of,
@@ -38,7 +36,6 @@ from transexplain.reports.runs_compared.comparison_summary import (
     mcnemar_p,
     mean_over_items,
     newly,
-    schema,
 )
 from transexplain.reports.summary import summarise
 from transexplain.store import runs, shards
@@ -49,7 +46,6 @@ from transexplain.types.plans import AuditPlan, DatasetRef, ModelRef, PrivacyPla
 from transexplain.types.scores import MethodSpec
 
 OTHER = ModelRef(source="models/other", classes=CLASSES, digest="e" * 64)
-GROUPS = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +91,6 @@ def test_explanations_worked_by_hand(compared: DriftSummary) -> None:
 
 def test_groups_worked_by_hand(compared: DriftSummary) -> None:
     summary = compared
-    assert summary.groups is not None
     rows = {row.group: row for row in summary.groups.shifts}
     anns, bobs = rows["anns"], rows["bobs"]
     assert (anns.before, anns.after, anns.change) == pytest.approx((0.0, 0.5, 0.5), abs=1e-6)
@@ -118,7 +113,6 @@ def test_groups_worked_by_hand(compared: DriftSummary) -> None:
 def test_rates_of_groups_are_paired_by_item(compared: DriftSummary) -> None:
     """All 18 items of either group were positive, and the 6 with `bad` are not now."""
     summary = compared
-    assert summary.groups is not None
     rows = {row.group: row for row in summary.groups.rates}
     assert rows.keys() == {"anns", "bobs"}
     for row in rows.values():
@@ -127,8 +121,6 @@ def test_rates_of_groups_are_paired_by_item(compared: DriftSummary) -> None:
         assert row.measure.value == pytest.approx(-1 / 3)
         low, high = row.measure.interval or (0.0, 0.0)
         assert -1 / 3 > low > -0.6 and 0.0 > high > -1 / 3, "the interval that decided"
-    first = next(one for one in summary.headline if one.kind != "problem")
-    assert "100.0" in first.text and "66.7" in first.text
 
 
 @pytest.mark.parametrize("size", [1, 20])
@@ -148,84 +140,52 @@ def test_items_that_are_alike_make_the_interval_of_a_rate_wider(size: int) -> No
     assert high - low == pytest.approx(known, rel=0.25)
 
 
-def test_paired_means_are_those_of_the_runs_where_the_target_is_fixed(
-    compared: DriftSummary,
-) -> None:
-    """The exact totals of either run and the walk over its mentions say the same."""
-    found = compared.groups
-    assert found is not None
-    for row in found.shifts:
-        (move,) = [one for one in found.transitions if one.group == row.group]
-        assert row.apart == pytest.approx(
-            (move.difference_after or 0.0) - (move.difference_before or 0.0), abs=1e-9
-        )
-    assert found.unpaired == 0
-
-
-@pytest.mark.parametrize("shard_size", [3, 7, 36])
-def test_a_run_and_itself_cut_up_otherwise_are_alike(db: Database, shard_size: int) -> None:
-    found = compare_runs(db, biased_run(db), biased_run(db, shard_size=shard_size))
-    unchanged(found, 36)
-    assert "Both runs audited the same model." in [one.text for one in found.headline]
+def test_a_run_and_itself_cut_up_otherwise_are_alike(db: Database) -> None:
+    unchanged(compare_runs(db, biased_run(db), biased_run(db, shard_size=7)), 36)
 
 
 def test_the_order_of_the_data_does_not_matter_with_force(db: Database) -> None:
     texts = [f"{name} was good today" for name in (*ANNS, *BOBS)] * 20
     order = np.random.default_rng(0).permutation(len(texts))
-    ids = [
-        stored_run(
-            db,
-            [
-                explained_text(place, texts[row], "positive", item_id=f"row-{row}")
-                for place, row in enumerate(rows)
-            ],
-            groups=GROUPS,
-            shard_size=50,
-            dataset=dataset(len(texts), digest),
-        )
-        for rows, digest in ((range(len(texts)), "f" * 64), (order, "a" * 64))
-    ]
+    old, new = (
+        [explained_text(i, texts[row], "positive", item_id=f"row-{row}") for i, row in rows]
+        for rows in (enumerate(range(len(texts))), enumerate(order))
+    )
+    ids = of_other_data(db, old, new, groups=GROUPS, shard_size=50)
     with pytest.raises(ConfigurationError, match="data: ffffffffffff before, aaaaaaaaaaaa after"):
         compare_runs(db, *ids)
-    found = compare_runs(db, *ids, force=True)
-    unchanged(found, 240, forced=1)
+    unchanged(compare_runs(db, *ids, force=True), 240, forced=1)
 
 
-def two_runs(db: Database, old: Sequence[Any], new: Sequence[Any]) -> tuple[str, str]:
-    """Of other data each, with the same ids."""
-    return (
-        stored_run(db, old, dataset=dataset(len(old), "f" * 64)),
-        stored_run(db, new, dataset=dataset(len(new), "a" * 64)),
+def of_other_data(
+    db: Database, old: Sequence[Any], new: Sequence[Any], **plan: Any
+) -> tuple[str, str]:
+    """A run of each, of other data with the same ids."""
+    first, second = (
+        stored_run(db, items, dataset=dataset(len(items), digest * 64), **plan)
+        for items, digest in ((old, "f"), (new, "a"))
     )
+    return first, second
+
+
+def texts_of(texts: Sequence[str]) -> list[Any]:
+    return [explained_text(i, text, "positive") for i, text in enumerate(texts)]
 
 
 def test_other_texts_under_the_same_id_are_no_pair(db: Database) -> None:
     texts = [f"{name} was good today" for name in ANNS]
     changed = [*texts[:4], "Somebody else was bad today", "Nobody was good"]
-    ids = two_runs(
-        db, *([explained_text(i, text, "positive") for i, text in enumerate(one)] for one in
-              (texts, changed))
-    )  # fmt: skip
+    ids = of_other_data(db, texts_of(texts), texts_of(changed))
     found = compare_runs(db, *ids, force=True)
     reported = found.predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == (4, 2, 0)
     assert (reported.changed, reported.lost, reported.labelled) == (0, 0, 4)
     (change,) = found.changes
     assert change.items == 4
-    assert change.agreement is not None
     assert (change.agreement.mean, change.agreement.items) == (1.0, 4)
-    printed = " ".join(one.text for one in found.headline)
-    assert "rests on 4 items with the same content in both runs. 2 more share an id" in printed
     assert json.loads(DRIFT_REPORTS.load("json")(found))["predictions"]["other_content"] == 2
-    page = Visible(DRIFT_REPORTS.load("html")(found)).text
-    assert "4 pairs; left out are 2 with different contents and 0" in page
-    assert "of 4" in page
     with pytest.raises(ConfigurationError, match=r"1 have different contents, and 0 contents"):
-        compare_runs(
-            db,
-            *two_runs(db, [explained_text(0, "Ann", None)], [explained_text(0, "Bob", None)]),
-            force=True,
-        )
+        compare_runs(db, *of_other_data(db, texts_of(["Ann"]), texts_of(["Bob"])), force=True)
 
 
 @pytest.mark.parametrize(("same", "kept"), [(True, (6, 0, 0)), (False, (5, 1, 0))])
@@ -235,11 +195,8 @@ def test_hashed_texts_are_compared_by_the_hashes_of_their_words(
     """A text is not stored then, and its words are: the same word has the same hash."""
     texts = [f"{name} was good today" for name in ANNS]
     changed = texts if same else [*texts[:5], "Bob was good today"]
-    old, new = (
-        [without_text(explained_text(i, text, "positive")) for i, text in enumerate(some)]
-        for some in (texts, changed)
-    )
-    ids = two_runs(db, old, new)
+    old, new = (list(map(without_text, texts_of(some))) for some in (texts, changed))
+    ids = of_other_data(db, old, new)
     reported = compare_runs(db, *ids, force=True).predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == kept
 
@@ -256,10 +213,8 @@ def without_text(explained: Any, *, words: bool = True) -> Any:
 def test_contents_that_are_not_stored_cannot_be_compared(db: Database) -> None:
     bob = without_text(explained_text(1, "Bob", "positive"), words=False)
     items = [explained_text(0, "Ann was good", "positive"), bob]
-    found = compare_runs(db, *two_runs(db, items, items), force=True)
-    reported = found.predictions
+    reported = compare_runs(db, *of_other_data(db, items, items), force=True).predictions
     assert (reported.common, reported.other_content, reported.unknown_content) == (1, 0, 1)
-    assert any("cannot be compared" in one.text for one in found.headline)
     same = stored_run(db, items), stored_run(db, items)
     assert compare_runs(db, *same).predictions.common == 2, "the data are the same"
 
@@ -273,7 +228,6 @@ def unchanged(found: DriftSummary, items: int, forced: int = 0) -> None:
     assert (found.predictions.common, found.predictions.changed) == (items, 0)
     assert (found.predictions.p, found.other_class) == (1.0, 0)
     for change in found.changes:
-        assert change.agreement is not None
         assert (change.agreement.mean, change.agreement.interval) == (1.0, (1.0, 1.0))
         assert (change.logit_change_size, change.least_alike) == (0.0, ())
     assert found.groups is not None and found.groups.shifts
@@ -314,15 +268,11 @@ def test_what_is_not_comparable_is_refused_by_name(
     with pytest.raises(ConfigurationError) as refused:
         compare_runs(db, *ids)
     assert what in str(refused.value) and "--force" in str(refused.value)
-    forced = compare_runs(db, *ids, force=True)
-    assert len(forced.disparities) == 1
-    assert any("the comparison was forced" in one.text for one in forced.headline)
-    assert "What else differs" in DRIFT_REPORTS.load("html")(forced)
+    assert len(compare_runs(db, *ids, force=True).disparities) == 1
 
 
 def run_of(db: Database, texts: Sequence[str], groups: Sequence[EntityGroup], **more: Any) -> str:
-    explained = [explained_text(i, text, "positive") for i, text in enumerate(texts)]
-    return stored_run(db, explained, groups=groups, **more)
+    return stored_run(db, texts_of(texts), groups=groups, **more)
 
 
 def test_lexicons_are_compared_term_by_term(db: Database) -> None:
@@ -341,28 +291,16 @@ def test_lexicons_are_compared_term_by_term(db: Database) -> None:
 def test_another_tokenizer_is_seen_in_the_tokens(db: Database) -> None:
     first = [explained_text(i, "Ann was good today", None) for i in range(3)]
     outcome, pieces = explained_text(2, "Ann was good today", None)
-    tokens = list(tokens_of("Ann was good today"))
-    cut = text_attribution(
-        "Ann was good today",
-        [*tokens[:4], *tokens_of_pieces(tokens[4]), tokens[5]],
-        [0.1, 0.5, 0.01, 1.0, 0.0, 0.01, 0.1],
-        item_id=pieces.item_id,
-        target="class:positive",
-    )
+    *tokens, today, end = tokens_of("Ann was good today")
+    middle = today.start + 2
+    halves = [replace(today, text="to", end=middle), replace(today, text="##day", start=middle)]
+    relevance = np.array([0.1, 0.5, 0.01, 1.0, 0.0, 0.01, 0.1], dtype=np.float32)
+    cut = replace(pieces, features=(*tokens, *halves, end), relevance=relevance)
     ids = stored_run(db, first), stored_run(db, [*first[:2], (outcome, cut)])
-    with pytest.raises(
-        ConfigurationError, match="tokens of item row-2: 6 tokens, number 5 'today'"
-    ):
+    with pytest.raises(ConfigurationError, match="tokens of item row-2: 6 tokens"):
         compare_runs(db, *ids)
-    forced = compare_runs(db, *ids, force=True)
-    (change,) = forced.changes
-    assert change.agreement is not None
+    (change,) = compare_runs(db, *ids, force=True).changes
     assert (change.agreement.mean, change.without_agreement) == (1.0, 0), "name, was, good agree"
-
-
-def tokens_of_pieces(token: Any) -> list[Any]:
-    middle = token.start + 2
-    return [replace(token, text="to", end=middle), replace(token, text="##day", start=middle)]
 
 
 def test_agreement_of_pictures_short_texts_and_flat_maps() -> None:
@@ -384,7 +322,7 @@ def test_an_item_explained_for_another_class_has_no_pair(db: Database) -> None:
     found = compare_runs(db, *ids)
     assert (found.predictions.changed, found.other_class, found.changes) == (1, 1, ())
     assert found.predictions.p is None and found.groups is None
-    assert "Cannot say" in Visible(DRIFT_REPORTS.load("html")(found)).text
+    assert DRIFT_REPORTS.load("html")(found)
 
 
 def test_failed_items_and_unfinished_runs_are_in_the_headline(db: Database) -> None:
@@ -394,12 +332,8 @@ def test_failed_items_and_unfinished_runs_are_in_the_headline(db: Database) -> N
         db, stored_run(db, good, shard_size=2, leave=1), stored_run(db, good[:3], [broken])
     )
     assert found.predictions.common == 2
-    printed = " ".join(one.text for one in found.headline)
-    assert (
-        "2 of 4 items of run" in printed
-        and "(it is running)" in printed
-        and "1 of 4 items" in printed
-    )
+    printed = " ".join(line.text for line in found.headline)
+    assert "2 of 4 items of run" in printed and "1 of 4 items" in printed
 
 
 def test_runs_without_a_common_item_and_evaluations_are_refused(db: Database) -> None:
@@ -414,15 +348,6 @@ def test_runs_without_a_common_item_and_evaluations_are_refused(db: Database) ->
     assert shards.list_shards(db, evaluation)[0].state == "queued"
 
 
-def test_pages_do_not_show_in_the_result(
-    gallery: Gallery, compared: DriftSummary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("transexplain.store.blocks.ITEMS", 5)
-    with gallery["compared"].open() as db:
-        paged = compare_runs(db, *gallery["compared"].runs)
-    assert DRIFT_REPORTS.load("json")(paged) == DRIFT_REPORTS.load("json")(compared)
-
-
 def test_mcnemar_and_means() -> None:
     assert mcnemar_p(0, 0) == 1.0
     assert mcnemar_p(1, 9) == pytest.approx(2 * (1 + 10) / 2**10)
@@ -432,26 +357,15 @@ def test_mcnemar_and_means() -> None:
     assert high - low == pytest.approx(2 * 1.96 / 12_000**0.5, rel=0.03)
 
 
-def test_json_keeps_its_schema_and_the_page_its_promise(db: Database) -> None:
+def test_the_page_keeps_its_promise(db: Database) -> None:
     other = biased_run(db, name="<script>alert(1)</script>"[:20])
-    found = compare_runs(db, biased_run(db), other)
-    document = json.loads(DRIFT_REPORTS.load("json")(found))
-    jsonschema.validate(document, schema())
-    page = DRIFT_REPORTS.load("html")(found)
+    page = DRIFT_REPORTS.load("html")(compare_runs(db, biased_run(db), other))
     visible = Visible(page)
     assert not {"script", "link", "iframe", "form"} & {tag for tag, _ in visible.tags}
     assert "<script>alert" in visible.text, "shown as text"
     assert "https:" not in page and "http:" not in page
     ids = {str(a["id"]) for _, a in visible.tags if "id" in a}
     assert {str(a["href"])[1:] for tag, a in visible.tags if tag == "a"} <= ids
-    assert "Relevance of mentions" in visible.text
-
-
-def test_pictures_are_compared_patch_by_patch(db: Database, tmp_path: Path) -> None:
-    found = compare_runs(db, image_run(db, tmp_path), image_run(db, tmp_path))
-    assert found.predictions.changed == 0 and found.groups is None
-    assert found.changes
-    assert all(one.agreement is not None and one.agreement.mean == 1.0 for one in found.changes)
 
 
 # ---- two runs of models that generate their answers ---------------------------------------------
@@ -471,20 +385,13 @@ def answering(count: int = 8, digest: str = "d") -> ModelRef:
 
 def answered(index: int, prompt: str, answer: str, *, labelled: bool = True) -> Any:
     """An item with its answer, as audits of generated answers store it."""
-    right = answer == EXPECTED or not labelled
+    predicted = "answer" if answer == EXPECTED or not labelled else "another answer"
     text, second_at = joined(prompt, answer)
-    outcome, one = explained_text(
-        index,
-        text,
-        "answer" if labelled else None,
-        predicted="answer" if right else "another answer",
-        logits=(-1.0 - index,),
-    )
-    made = replace(one, target="predicted", class_index=0, class_name="answer")
-    return (
-        replace(outcome, second_at=second_at),
-        replace(made, logit=outcome.logits[0], second_at=second_at),
-    )
+    said: dict[str, Any] = {"predicted": predicted, "logits": (-1.0 - index,)}
+    outcome, one = explained_text(index, text, "answer" if labelled else None, **said)
+    explained_for = {"target": "predicted", "class_index": 0, "class_name": "answer"}
+    one = replace(one, **explained_for, logit=outcome.logits[0], second_at=second_at)
+    return replace(outcome, second_at=second_at), one
 
 
 def answering_run(db: Database, answers: Sequence[str], labelled: bool = True, **plan: Any) -> str:
@@ -499,15 +406,11 @@ def test_changed_answers_are_counted_by_hand(db: Database) -> None:
     found = compare_runs(db, *ids)
     seen = found.predictions
     assert (seen.common, seen.other_content, seen.changed) == (6, 0, 3)
-    anns = GroupAnswers(
-        group="anns", items=3, changed=2, share=2 / 3, labelled=3, right_before=2, right_after=1
-    )
-    bobs = GroupAnswers(
-        group="bobs", items=3, changed=1, share=1 / 3, labelled=3, right_before=2, right_after=1
-    )
-    assert seen.answers == AnswerChanges(
-        items=6, changed=3, share=0.5, unknown=0, groups=(anns, bobs)
-    )
+    of_each = {"items": 3, "labelled": 3, "right_before": 2, "right_after": 1}
+    anns = GroupAnswers(group="anns", changed=2, share=2 / 3, **of_each)
+    bobs = GroupAnswers(group="bobs", changed=1, share=1 / 3, **of_each)
+    both = (anns, bobs)
+    assert seen.answers == AnswerChanges(items=6, changed=3, share=0.5, unknown=0, groups=both)
     assert (seen.labelled, seen.right_before, seen.right_after) == (6, 4, 2)
     assert (seen.lost, seen.gained) == (2, 0)
     assert {(one.before, one.after): one.items for one in seen.counts} == {
@@ -517,12 +420,6 @@ def test_changed_answers_are_counted_by_hand(db: Database) -> None:
     first = next(one for one in seen.shown if one.item_id == "row-0")
     assert (first.before, first.after, first.margin) == ("he was", "she", None)
     assert first.text == PROMPTS[0]
-    printed = [one.text for one in found.headline]
-    assert "3 of 6 prompts in both (50.0\u00a0%) have another answer." in printed
-    assert (
-        "By the group that a prompt names that share is 33.3\u00a0% (bobs) to 66.7\u00a0% (anns)."
-    ) in printed
-    assert not any("left out" in text for text in printed)
 
 
 def test_explanations_of_the_same_answers_alone_are_compared(db: Database) -> None:
@@ -535,8 +432,6 @@ def test_explanations_of_the_same_answers_alone_are_compared(db: Database) -> No
     assert {row.group: row.mentions for row in found.groups.shifts} == {"anns": 1, "bobs": 2}
     other = compare_runs(db, answering_run(db, BEFORE), answering_run(db, ["no"] * 6))
     assert other.changes == () and other.predictions.changed == 6
-    printed = [one.text for one in other.headline]
-    assert "No answer is the same in both, so no explanation is compared." in printed
 
 
 def test_unlabelled_answers_that_changed_are_found(db: Database) -> None:
@@ -573,35 +468,24 @@ def test_answers_of_texts_that_are_not_stored(
     db: Database, words: bool, counts: tuple[int, int, int]
 ) -> None:
     kept = PrivacyPlan(store_text="hashed" if words else "none")
-    ids = [
-        answering_run(
-            db,
-            answers,
-            items=[
-                without_text(answered(i, PROMPTS[i], answers[i]), words=words) for i in range(6)
-            ],
-            privacy=kept,
-        )
-        for answers in (BEFORE, AFTER)
-    ]
+    items = (
+        [without_text(answered(i, PROMPTS[i], answer), words=words) for i, answer in answers]
+        for answers in (enumerate(BEFORE), enumerate(AFTER))
+    )
+    ids = [answering_run(db, BEFORE, items=some, privacy=kept) for some in items]
     found = compare_runs(db, *ids)
     seen = found.predictions.answers
     assert seen is not None and (seen.items, seen.changed, seen.unknown) == counts
     assert found.predictions.common == 6
     assert sum(one.items for one in found.changes) == counts[0] - counts[1]
-    printed = " ".join(one.text for one in found.headline)
-    assert ("the answers are not stored" in printed) == (not words)
-    page = Visible(DRIFT_REPORTS.load("html")(found)).text
-    assert "Another answer" in page
+    assert DRIFT_REPORTS.load("html")(found)
 
 
 def test_a_report_counts_the_answers_that_changed_since_the_run_before(db: Database) -> None:
     first = answering_run(db, BEFORE, False)
     found = summarise(db, answering_run(db, AFTER, False, previous=first))
-    assert found.previous is not None
     assert (found.previous.common, found.previous.other_prediction) == (6, 3)
     moved = [answered(i, f"{PROMPTS[i]}!" if i < 2 else PROMPTS[i], AFTER[i]) for i in range(6)]
     other = answering_run(db, AFTER, items=moved, previous=first, dataset=dataset(6, "a" * 64))
     found = summarise(db, other)
-    assert found.previous is not None
     assert (found.previous.common, found.previous.other_prediction) == (4, 2), "a label changes one"

@@ -3,18 +3,16 @@
 import csv
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from evaluation_samples import plan_of, scores, stored
 from report_samples import Visible
-from tiny_audit import make_audit
 
-from orchestrator.dispatch.local import run_here
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import load_spec
 from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import metric_facts
 from transexplain.evaluating.metrics.metric_table import Scored
@@ -35,13 +33,9 @@ from transexplain.reports.evaluation.score_statistics import (
 )
 from transexplain.reports.phrasing import change, decimals, span, value
 from transexplain.reports.summary import summarise
-from transexplain.settings import Settings
 from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.types.scores import (
-    EvaluatedMethod,
-    EvaluationPlan,
-    MethodSpec,
     MetricScore,
     MetricSpec,
 )
@@ -49,14 +43,16 @@ from transexplain.types.scores import (
 HIGHER, LOWER = MetricSpec(name="comprehensiveness"), MetricSpec(name="sufficiency")
 
 
-def made(spec: MetricSpec, plan: EvaluationPlan, found: list[MetricScore]) -> ScoreTable:
-    one = table(gather(found, ()), plan, "predicted", spec)
-    assert one is not None
-    return one
+def table_of(spec: MetricSpec, values: dict[str, Any], labels: Sequence[str] = ()) -> ScoreTable:
+    """The table of these values of the plan's methods, which are all that have values."""
+    return table_from(spec, labels or list(values), scores(spec.name, values))
+
+
+def table_from(spec: MetricSpec, labels: Sequence[str], found: list[MetricScore]) -> ScoreTable:
+    return table(gather(found, ()), plan_of(labels, spec), "predicted", spec)
 
 
 def test_best_first_random_and_oracle_last_with_means_by_hand() -> None:
-    plan = plan_of(["random", "poor", "fair", "good"], HIGHER)
     values = {
         "random": [0.9, 0.9],
         "oracle": [0.8, 1.0],
@@ -64,7 +60,7 @@ def test_best_first_random_and_oracle_last_with_means_by_hand() -> None:
         "fair": [0.3, 0.5],
         "good": [0.5, 0.6],
     }
-    one = made(HIGHER, plan, scores("comprehensiveness", values))
+    one = table_of(HIGHER, values, ["random", "poor", "fair", "good"])
     assert [row.method for row in one.rows] == ["good", "fair", "poor", "random", "oracle"]
     assert [row.rank for row in one.rows] == [1, 2, 3, None, None]
     assert [row.kind for row in one.rows] == ["method"] * 3 + ["random", "oracle"]
@@ -76,40 +72,30 @@ def test_best_first_random_and_oracle_last_with_means_by_hand() -> None:
 
 
 def test_lower_is_better_turns_the_order_and_ties_share_a_rank() -> None:
-    plan = plan_of(["a", "b", "c"], LOWER)
-    one = made(LOWER, plan, scores("sufficiency", {"a": [3.0], "b": [1.0], "c": [1.0]}))
+    one = table_of(LOWER, {"a": [3.0], "b": [1.0], "c": [1.0]})
     assert [(row.method, row.rank) for row in one.rows] == [("b", 1), ("c", 1), ("a", 3)]
     assert one.best == "b"
-
-
-def test_where_nothing_is_better_the_plan_orders_and_nothing_is_compared() -> None:
-    spec = MetricSpec(name="sparsity")
-    one = made(spec, plan_of(["b", "a"], spec), scores("sparsity", {"a": [0.9], "b": [0.1]}))
-    assert [row.method for row in one.rows] == ["b", "a"]
-    assert one.best is None
-    assert all(row.rank is None and row.difference is None for row in one.rows)
+    # where nothing is better the plan orders, and nothing is compared
+    one = table_of(MetricSpec(name="sparsity"), {"b": [0.1], "a": [0.9]})
+    assert [(row.method, row.rank) for row in one.rows] == [("b", None), ("a", None)]
+    assert one.best is None and not any(row.difference for row in one.rows)
 
 
 def test_what_could_not_be_measured_is_counted_by_reason() -> None:
-    plan = plan_of(["a", "b"], HIGHER)
     values = {"a": [0.5, "one position", "one position", "it broke"], "b": ["no ledger"] * 4}
-    one = made(HIGHER, plan, scores("comprehensiveness", values))
-    first, last = one.rows
+    first, last = table_of(HIGHER, values).rows
     assert (first.items, first.missing) == (1, {"one position": 2, "it broke": 1})
     assert (last.method, last.items, last.mean, last.rank) == ("b", 0, None, None)
     assert last.missing == {"no ledger": 4}
-    odd = scores("comprehensiveness", {"a": [float("nan")]})
-    assert made(HIGHER, plan, odd).rows[0].missing == {"no finite value": 1}
+    odd = table_of(HIGHER, {"a": [float("nan")]})
+    assert odd.rows[0].missing == {"no finite value": 1}
 
 
 def test_a_lead_on_few_items_makes_no_best_and_differences_are_on_common_items() -> None:
-    plan = plan_of(["all", "few"], HIGHER)
-    values = {"all": [0.0, 0.4, 0.4, 0.4], "few": [1.0, None, None, None]}
-    one = made(HIGHER, plan, scores("comprehensiveness", values))
+    one = table_of(HIGHER, {"all": [0.0, 0.4, 0.4, 0.4], "few": [1.0, None, None, None]})
     assert one.best == "all"
     few = next(row for row in one.rows if row.method == "few")
-    assert few.items == 1
-    assert few.difference is not None
+    assert few.items == 1 and few.difference is not None
     assert (few.difference.items, few.difference.mean, few.difference.p) == (1, 1.0, None)
 
 
@@ -120,47 +106,36 @@ def test_curves_are_means_of_the_measured_items_at_the_shares() -> None:
         replace(one, curve=curve)
         for one, curve in zip(found, [(0.8, 0.2), (0.4, 0.2), ()], strict=True)
     ]
-    one = made(spec, plan_of(["a"], spec), found)
+    one = table_from(spec, "a", found)
     assert one.x == (0.1, 0.5)
     assert one.rows[0].curve == pytest.approx((0.6, 0.2))
     assert one.baseline == "auto"
     uneven = [found[0], replace(found[1], curve=(1.0,))]
-    assert made(spec, plan_of(["a"], spec), uneven).rows[0].curve == ()
+    assert table_from(spec, "a", uneven).rows[0].curve == ()
 
 
-def hits(details: object) -> Scored:
-    """A metric of all items together."""
+def share(details: object) -> Scored:
+    """A value of all items together: counted among all."""
     given = list(details)  # type: ignore[call-overload]
-    return Scored(value=sum(one["hit"] for one in given) / len(given), curve=(0.0, 1.0))
+    counted = sum(one["counted"] for one in given)
+    return Scored(value=counted / sum(one["of"] for one in given), curve=(0.0, float(counted)))
 
 
 def test_a_metric_of_all_items_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    facts = replace(metric_facts("runtime"), corpus=f"{__name__}:hits", better="higher")
+    facts = replace(metric_facts("runtime"), corpus=f"{__name__}:share", better="higher")
     monkeypatch.setattr(evaluation_tables, "metric_facts", lambda _name: facts)
     spec, labels = MetricSpec(name="runtime"), {"a": [1, 0, 1, 1, 1, 1], "b": [0, 1, 0, 0, 0, 0]}
     found = [
-        MetricScore(
-            item_id=str(number),
-            method=label,
-            target="predicted",
-            metric="runtime",
-            value=None,
-            detail={"hit": hit},
-        )
-        for label, given in labels.items()
-        for number, hit in enumerate(given)
+        replace(score, value=None, detail={"counted": score.value, "of": 1})
+        for score in scores("runtime", labels)
     ]
-    failed = replace(found[0], item_id="6", detail={}, reason="the model failed")
+    failed = replace(found[0], item_id="row-6", detail={}, reason="the model failed")
     one = table(gather([*found, failed], ["runtime"]), plan_of("ab", spec), "predicted", spec)
-    assert one is not None
     best, other = one.rows
     assert (best.method, best.mean, best.items) == ("a", 5 / 6, 6)
-    assert best.missing == {"the model failed": 1}
-    assert best.curve == (0.0, 1.0)
-    assert other.difference is not None
-    assert other.difference.mean == pytest.approx(1 / 6 - 5 / 6)
-    assert other.difference.p is None
-    assert other.difference.interval is not None
+    assert (best.missing, best.curve) == ({"the model failed": 1}, (0.0, 5.0))
+    assert other.difference is not None and other.difference.interval is not None
+    assert (other.difference.mean, other.difference.p) == (pytest.approx(1 / 6 - 5 / 6), None)
 
 
 def test_the_sentences_say_who_leads_and_whether_it_is_luck(db: Database) -> None:
@@ -173,27 +148,18 @@ def test_the_sentences_say_who_leads_and_whether_it_is_luck(db: Database) -> Non
     close = {**values, "next": [0.9 + one * (-1) ** n for n, one in enumerate(step)]}
     lost = {**values, "random": [1.0 + one for one in step]}
     plan = plan_of(["clear", "next", "random"], HIGHER)
-    printed = {}
-    for name, given in {"clear": values, "close": close, "lost": lost}.items():
+    kinds = []
+    for given in (values, close, lost):
         found = scores("comprehensiveness", given)
-        printed[name] = tabulate(db, stored(db, plan, found, 10)).headline
-    assert printed["clear"][0].text == "Explanations of 10 texts were measured."
-    kind, text = printed["clear"][1].kind, printed["clear"][1].text
-    assert kind == "good"
-    assert "clear is best (0.945, 95\u00a0% interval 0.9" in text
-    # two of the 2^10 changes of sign are as far from 0, for both rivals
-    assert "Its lead over next (p = 0.002) and all others is beyond chance." in text
-    assert text.endswith("It beats random beyond chance.")
-    assert printed["close"][1].kind == "fact"
-    assert "Its lead over next may be chance." in printed["close"][1].text
-    assert printed["lost"][1].kind == "problem"
-    assert printed["lost"][1].text.endswith("It does not beat random beyond chance.")
+        lines = tabulate(db, stored(db, plan, found, 10)).headline
+        kinds.append(lines[1].kind)
+        if given is values:  # two of the 2^10 changes of sign are as far from 0, for both rivals
+            assert "clear is best (0.945" in lines[1].text and "(p = 0.002)" in lines[1].text
+    assert kinds == ["good", "fact", "problem"]
 
 
 def test_a_run_without_scores_is_distinguished_from_one_that_measures_nothing(db: Database) -> None:
-    empty = tabulate(db, stored(db, plan_of(["a"], HIGHER), [], 1))
-    assert empty.tables == ()
-    assert empty.headline[0].text == "Explanations of 0 texts were measured."
+    assert tabulate(db, stored(db, plan_of(["a"], HIGHER), [], 1)).tables == ()
     run_id = stored(db, plan_of(["a"], HIGHER), [], 1, evaluation=None, task="audit")
     with pytest.raises(ConfigurationError, match="measured no explanations"):
         tabulate(db, run_id)
@@ -213,8 +179,6 @@ def test_the_paired_difference_and_its_exact_p() -> None:
     values = np.array([base, [1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 1.0, -1.0]])
     none, sure, unsure = differences(values, 0, seed=0)
     assert none is None
-    assert sure is not None
-    assert unsure is not None
     assert (sure.items, sure.mean, sure.p) == (4, 2.5, pytest.approx(0.125))
     assert (unsure.mean, unsure.p) == (0.5, pytest.approx(10 / 16))
     # Benjamini-Hochberg of two: the smaller is doubled, the larger stays
@@ -226,7 +190,6 @@ def test_the_paired_difference_and_its_exact_p() -> None:
 def test_only_items_that_both_have_are_compared() -> None:
     values = np.array([[1.0, 2.0, NONE, 4.0], [NONE, 1.0, 9.0, 1.0], [NONE, NONE, 5.0, NONE]])
     _, found, apart = differences(values, 0, seed=0)
-    assert found is not None
     assert (found.items, found.mean) == (2, -2.0)
     assert apart is None
 
@@ -241,8 +204,6 @@ def test_constant_and_single_values_neither_fail_nor_warn() -> None:
     values = np.array([[1.0] * 8, [1.0] * 8, [2.0] + [NONE] * 7])
     assert intervals(values, seed=0) == [(1.0, 1.0), (1.0, 1.0), None]
     _, same, single = differences(values, 0, seed=0)
-    assert same is not None
-    assert single is not None
     assert (same.mean, same.p, same.interval) == (0.0, 1.0, (0.0, 0.0))
     assert (single.mean, single.p, single.p_adjusted, single.interval) == (1.0, None, None, None)
     assert intervals(np.full((1, 0), NONE), seed=0) == [None]
@@ -252,23 +213,12 @@ def test_the_interval_of_zeros_and_ones_is_that_of_the_binomial() -> None:
     # 100 items, half of them 1: the mean of a resample is Binomial(100, 1/2) / 100, whose 2.5 and
     # 97.5 % points are 0.40 and 0.60
     values = np.array([[0.0, 1.0] * 50])
-    ((low, high),) = (one for one in intervals(values, seed=1) if one)
-    assert low == pytest.approx(0.40, abs=0.011)
-    assert high == pytest.approx(0.60, abs=0.011)
-    assert intervals(values, seed=1) == [(low, high)]
-
-
-def test_there_is_an_interval_from_the_fewest_items_on() -> None:
+    [interval] = intervals(values, seed=1)
+    assert interval == pytest.approx((0.40, 0.60), abs=0.011)
+    assert intervals(values, seed=1) == [interval]
     values = np.arange(float(FEWEST))[None]
     assert intervals(values, seed=0)[0] is not None
     assert intervals(values[:, 1:], seed=0) == [None]
-
-
-def share(details: object) -> Scored:
-    """A value of all items together: counted among all."""
-    given = list(details)  # type: ignore[call-overload]
-    counted = sum(one["counted"] for one in given)
-    return Scored(value=counted / sum(one["of"] for one in given), curve=(0.0, float(counted)))
 
 
 def column(counted: list[int], of: list[int]) -> ScoreColumn:
@@ -287,7 +237,6 @@ def test_a_corpus_value_is_of_all_items_and_its_interval_of_halves() -> None:
     assert low + high == pytest.approx(2 * 6 / 20)
     assert second.interval == (0.5, 0.5)
     found = minus(first, second)
-    assert found is not None
     assert (found.items, found.mean, found.p) == (6, pytest.approx(-0.2), None)
     assert found.interval == pytest.approx((low - 0.5, high - 0.5))
 
@@ -332,20 +281,13 @@ def summary(db: Database) -> EvaluationSummary:
 
 
 def rendered(form: str, summary: EvaluationSummary) -> str:
-    text: str = EVALUATION_REPORTS.load(form)(summary)
-    return text
+    return EVALUATION_REPORTS.load(form)(summary)
 
 
 def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: EvaluationSummary) -> None:
     page = rendered("html", summary)
     seen = Visible(page)
-    tags = {tag for tag, _ in seen.tags}
-    assert not tags & {"img", "b", "link", "iframe"}
-    assert [given for tag, given in seen.tags if tag == "script"] == [
-        {"type": "application/json"},  # the numbers of the only chart
-        {},
-        {},
-    ]
+    assert not {tag for tag, _ in seen.tags} & {"img", "b", "link", "iframe"}
     assert not any(name.startswith("on") for _, given in seen.tags for name in given)
     policy = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
     sources = " ".join(one.source for one in charts.scripts())
@@ -354,12 +296,8 @@ def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: Evaluati
     }
     assert HOSTILE in seen.text
     assert "1 \N{MULTIPLICATION SIGN} <b>broke</b>" in seen.text
-    assert "In the place of hidden positions: the unknown token." in seen.text
-    assert "Lower is better, in probability" in seen.text
     for figure in ("0.143", "0.340", "0.500", "0.683"):  # means by hand: .86/6, 1.7/5, ., 4.1/6
         assert figure in seen.text
-    (drawing,) = (given for tag, given in seen.tags if given.get("class") == "marks")
-    assert drawing["viewbox"]
     legend = seen.text.split("Adjusted p")[-1]
     assert all(label in legend for label in ("lrp", HOSTILE, "-1", "random"))
 
@@ -367,8 +305,7 @@ def test_the_page_is_complete_in_itself_and_escapes_every_name(summary: Evaluati
 def test_a_page_without_curves_holds_no_script(summary: EvaluationSummary) -> None:
     tables = [replace(t, rows=tuple(replace(r, curve=()) for r in t.rows)) for t in summary.tables]
     page = rendered("html", replace(summary, tables=tuple(tables)))
-    assert "script" not in {tag for tag, _ in Visible(page).tags}
-    assert "script-src" not in page and "It runs no script." in Visible(page).text
+    assert "script" not in {tag for tag, _ in Visible(page).tags} and "script-src" not in page
 
 
 def test_csv_holds_every_number_and_no_formula(summary: EvaluationSummary) -> None:
@@ -417,11 +354,7 @@ def timed(db: Database) -> EvaluationSummary:
 def test_the_spread_of_draws_and_the_time_of_a_prediction_are_shown(
     timed: EvaluationSummary,
 ) -> None:
-    page = Visible(rendered("html", timed)).text
-    assert "SD of 3 draws 0.100" in page
-    assert "Random relevance is drawn 3 times" in page
-    assert "prediction no explanation" in " ".join(page.split())
-    assert "a forward pass alone" in page
+    assert "SD of 3 draws 0.100" in Visible(rendered("html", timed)).text
     rows = {
         (row["metric"], row["method"]): row
         for row in csv.DictReader(io.StringIO(rendered("csv", timed)))
@@ -433,18 +366,8 @@ def test_the_spread_of_draws_and_the_time_of_a_prediction_are_shown(
     assert (alone["kind"], alone["rank"], alone["mean"]) == ("prediction", "", "0.125")
     text = rendered("md", timed)
     assert "| random (mean of 3 draws) | 0.600 |" in text
-    assert text.count("SD of draws") == 1
     found = json.loads(rendered("json", timed))["tables"][0]["rows"][1]
     assert found["spread"] == pytest.approx({"draws": 3, "deviation": 0.1, "low": 0.5, "high": 0.7})
-
-
-def test_draws_that_differ_between_items_have_no_spread(db: Database) -> None:
-    found = [
-        replace(one, detail={"draws": [0.5] * (2 + place % 2)})
-        for place, one in enumerate(scores("hiding", {"random": [0.5] * 6}))
-    ]
-    summary = tabulate(db, stored(db, plan_of(["random"], *SPECS), found, 6))
-    assert summary.tables[0].rows[0].spread is None
 
 
 def test_draws_are_stored_with_a_plan(db: Database) -> None:
@@ -452,7 +375,6 @@ def test_draws_are_stored_with_a_plan(db: Database) -> None:
     often = replace(plan.methods[1], draws=20)
     for methods in (plan.methods, (plan.methods[0], often)):
         kept = runs.get(db, stored(db, replace(plan, methods=methods), [], 6)).plan
-        assert kept.evaluation is not None
         assert kept.evaluation.methods == methods
 
 
@@ -467,20 +389,15 @@ def test_numbers_are_written_in_the_decimals_of_their_table() -> None:
     assert span(None) == ""
 
 
-def test_a_chart_names_nobody_and_takes_the_colours_of_its_page() -> None:
+def test_a_chart_takes_the_colours_of_its_page() -> None:
     looks = [stroke(place) for place in range(15)]
     assert len(set(looks)) == 15
-    series = [Series(x=(0.0, 1.0), y=(0.1, float(n)), stroke=one) for n, one in enumerate(looks)]
-    drawn = line_drawing(
-        series, x_title="share of positions shown", y_title="probability", label="l"
-    ).still
-    seen = Visible(drawn)
-    colours = {given.get("stroke") for _, given in seen.tags} - {None, "none"}
-    assert {one.colour for one in looks} <= colours
+    series = [Series(x=(0.0, 1.0), y=(0.1, float(n)), stroke=look) for n, look in enumerate(looks)]
+    drawn = line_drawing(series, x_title="share", y_title="probability", label="l").still
+    colours = {given.get("stroke") for _, given in Visible(drawn).tags} - {None, "none"}
+    assert {look.colour for look in looks} <= colours
     assert all(str(colour).startswith("var(--") for colour in colours)
-    assert "100%" in seen.text
-    assert "<script" not in drawn
-    assert "style=" not in drawn
+    assert "<script" not in drawn and "style=" not in drawn
 
 
 def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
@@ -488,7 +405,7 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
     rarity = {"the": 0.0, "oil": 4.0, "<b>": 5.0, "game": 3.0, "bank": 2.0}
     items = [("A", "the oil <b>"), ("A", "oil bank"), ("B", "the <b> game"), ("B", "game bank")]
 
-    def score(method: str, number: int, sign: float) -> MetricScore:
+    def of_words(score: MetricScore, number: int, sign: float) -> MetricScore:
         name, words = items[number]
         detail = {
             "class": name,
@@ -496,16 +413,14 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
             "relevance": [sign * (1 + place) for place in range(len(words.split()))],
             "rarity": [rarity[word] for word in words.split()],
         }
-        return MetricScore(
-            item_id=f"row-{number}",
-            method=method,
-            target="predicted",
-            metric="token-overlap",
-            value=None,
-            detail=detail,
-        )
+        return replace(score, value=None, detail=detail)
 
-    found = [score(name, n, sign) for name, sign in (("lrp", 1), ("anti", -1)) for n in range(4)]
+    found = [
+        of_words(score, number % 4, 1 if score.method == "lrp" else -1)
+        for number, score in enumerate(
+            scores("token-overlap", {"lrp": [0.0] * 4, "anti": [0.0] * 4})
+        )
+    ]
     one = tabulate(db, stored(db, plan_of(["lrp", "anti"], spec), found, 4))
     (table,) = one.tables
     rows = {row.method: row for row in table.rows}
@@ -527,10 +442,9 @@ def test_the_words_that_classes_share_are_in_every_form(db: Database) -> None:
     sizes = [given["class"] for tag, given in seen.tags if tag == "li" and "class" in given]
     # alphabetical: <b> bank oil, <b> bank game; equal steps from 4 to 15, and from 4 to 12
     assert sizes == ["w5", "w1", "w4", "w4", "w1", "w5"]
-    for text in ("Words by class and method", "<b>, oil, bank", "A and B", "2: <b>, bank"):
+    for text in ("<b>, oil, bank", "2: <b>, bank"):
         assert text in " ".join(seen.text.split())
-    markdown = rendered("md", one)
-    assert "- in the first 50 of A and B: &lt;b&gt;, bank" in markdown
+    assert "of A and B: &lt;b&gt;, bank" in rendered("md", one)
 
 
 def test_the_script_of_charts_is_made_once_and_again_where_it_is_damaged(
@@ -559,43 +473,7 @@ def test_the_script_of_charts_is_made_once_and_again_where_it_is_damaged(
     assert made() == first and len(bundled) == 6
 
 
-# ---- reports of a real tiny evaluation, and of an audit that carries a sample's score -----------
-
-
-METRICS = ("activation", "pruning", "sparsity", "ledger-gap")
-METHODS = ("lrp", "attention-last", "random")
-
-
-@pytest.mark.exhaustive
-def test_a_tiny_evaluation_from_run_to_reports(db: Database, tmp_path: Path) -> None:
-    path = make_audit(tmp_path, items=12, targets=["predicted"])
-    settings = Settings(snapshot_dir=tmp_path / "snapshots")
-    prepared = prepare_audit(load_spec(path), settings)
-    evaluation = EvaluationPlan(
-        methods=tuple(EvaluatedMethod(label=x, method=MethodSpec(name=x)) for x in METHODS),
-        metrics=tuple(MetricSpec(name=name) for name in METRICS),
-    )
-    plan = replace(prepared.plan, task="evaluation", evaluation=evaluation)
-    run_id = runs.create(db, plan, prepared.shards)
-    run_here(db, run_id, settings, model=prepared.model)
-    summary = tabulate(db, run_id)
-    assert [one.metric for one in summary.tables] == list(METRICS)
-    assert summary.evaluated.measured == 12
-    activation, _, _, gap = summary.tables
-    assert activation.x == pytest.approx([share / 10 for share in range(11)])
-    for row in activation.rows:  # one item has one word, which has no order
-        assert row.items + sum(row.missing.values()) == 12
-        assert len(row.curve) == 11
-        # by the trapezoidal rule the mean of the areas is the area of the mean curve
-        area = (sum(row.curve) - (row.curve[0] + row.curve[-1]) / 2) / 10
-        assert row.mean == pytest.approx(area, abs=1e-9)
-    without = {row.method: dict(row.missing) for row in gap.rows if row.missing}
-    assert without["attention-last"] == {"the method keeps no ledger": 12}
-    for form in EVALUATION_REPORTS:
-        assert "attention-last" in rendered(form, summary)
-    page = Visible(rendered("html", summary))
-    assert sum(given.get("class") == "marks" for _, given in page.tags) == 2
-    assert "12 \N{MULTIPLICATION SIGN} the method keeps no ledger" in page.text
+# ---- a report of an audit that carries a sample's score ----------------------------------------
 
 
 @pytest.mark.exhaustive
@@ -609,7 +487,6 @@ def test_the_comparison_with_random_by_hand(db: Database) -> None:
         *scores("sufficiency", {"lrp": [0.6] * 7 + ["one position"], "random": [0.2, 1.0] * 4}),
     ]
     summary = summarise(db, stored(db, plan, given, 8, task="audit"))
-    assert summary.faithfulness is not None
     first, second = summary.faithfulness.rows
     assert (first.mean, first.random) == pytest.approx((0.535, 0.3))
     assert first.difference == pytest.approx(0.235)
@@ -621,8 +498,6 @@ def test_the_comparison_with_random_by_hand(db: Database) -> None:
     assert second.difference == pytest.approx(0.4 / 7)
     assert second.p == pytest.approx(1.0)
     assert second.beats is False
-    page = Visible(REPORTS.load("html")(summary)).text
-    assert "Is the method faithful here?" in page and "Measured on 8 texts of this audit" in page
+    assert "Measured on 8 texts" in Visible(REPORTS.load("html")(summary)).text
     assert summary.headline[-1].kind == "problem"
-    assert "on 1 of 2 measures of faithfulness" in summary.headline[-1].text
-    assert "it does not beyond chance on Sufficiency (AOPC)" in summary.headline[-1].text
+    assert "Sufficiency (AOPC)" in summary.headline[-1].text

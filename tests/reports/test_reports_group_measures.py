@@ -10,6 +10,7 @@ from report_samples import (
     ANNS,
     BOBS,
     CLASSES,
+    GROUPS,
     Visible,
     biased_run,
     explained_text,
@@ -18,11 +19,9 @@ from report_samples import (
 
 from transexplain.analysis.groups.group_table import Reversal, Split
 from transexplain.reports.report_formats import render_html, render_json
-from transexplain.reports.report_records import Summary
 from transexplain.reports.report_section import merged
 from transexplain.reports.sections.group_matching import dropped_by_group
 from transexplain.reports.sections.group_relevance import ALL_ITEMS, quality_by_group
-from transexplain.reports.sections.group_section import Groups
 from transexplain.reports.summary import summarise
 from transexplain.store import readers, runs
 from transexplain.store.database import Database
@@ -30,11 +29,6 @@ from transexplain.types.items import EntityGroup
 from transexplain.types.scores import MetricScore, MetricSpec
 
 FILLERS = tuple(f"filler{'abcdefghijkl'[i]}" for i in range(12))
-
-
-def groups_in(found: Summary) -> Groups:
-    assert found.groups is not None
-    return found.groups
 
 
 def seen(document: str) -> str:
@@ -47,22 +41,18 @@ def background_run(db: Database) -> str:
         explained_text(n, f"{(*ANNS, *BOBS)[n % 12]} {FILLERS[(n * 5) % 12]} good", None)
         for n in range(36)
     ]
-    groups = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
-    return stored_run(db, explained, groups=groups)
+    return stored_run(db, explained, groups=GROUPS)
 
 
 def test_words_as_frequent_are_shown(db: Database) -> None:
     found = summarise(db, background_run(db))
-    anns, bobs = groups_in(found).rows
-    assert anns.background is not None and bobs.background is not None
+    anns, bobs = found.groups.rows
     assert anns.background.words == 12  # neither names nor "good"
     assert anns.background.mean == pytest.approx(0.01, abs=1e-4)
     assert anns.background.difference == pytest.approx(0.49, abs=1e-3)
     assert bobs.background.difference == pytest.approx(0.0, abs=1e-3)
     text = seen(render_html(found))
-    assert "single mentions, words as frequent" in text
-    assert "+0.010 [0.010, 0.010] 12 words" in text
-    assert "+0.49 [0.49, 0.49]" in text
+    assert "+0.010 [0.010, 0.010] 12 words" in text and "+0.49 [0.49, 0.49]" in text
     row = json.loads(render_json(found))["groups"]["rows"][0]
     assert row["quantiles"]["median"] == pytest.approx(0.5, rel=0.005)
     assert row["background"]["entities"] == 6
@@ -80,14 +70,13 @@ def split_run(db: Database) -> str:
         relevance[1] = (1.0 if good and name in ANNS else 0.0) + draw.gauss(0, 0.01)
         outcome = replace(outcome, predicted=CLASSES[good], label=None)
         explained.append((outcome, replace(attribution, relevance=relevance)))
-    groups = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
-    return stored_run(db, explained, groups=groups)
+    return stored_run(db, explained, groups=GROUPS)
 
 
 @pytest.mark.exhaustive
 def test_splits_are_shown(db: Database) -> None:
     found = summarise(db, split_run(db))
-    (split,) = groups_in(found).splits
+    (split,) = found.groups.splits
     assert split.by == "predicted class"
     differences = {
         part.value: next(r.difference for r in part.rows if r.group == "anns")
@@ -95,11 +84,7 @@ def test_splits_are_shown(db: Database) -> None:
     }
     assert differences["positive"] == pytest.approx(1.0, abs=0.05)
     assert differences["negative"] == pytest.approx(0.0, abs=0.05)
-    text = seen(render_html(found))
-    assert "By predicted class" in text
-    assert "2 parts · 2 with another verdict than over all items" in text
-    assert "equivalent among items predicted negative: anns" in text
-    assert "p is adjusted over its 4 rows, apart from the table above" in text
+    assert "equivalent among items predicted negative: anns" in seen(render_html(found))
     document = json.loads(render_json(found))["groups"]["splits"]
     assert [part["value"] for part in document[0]["parts"]] == ["negative", "positive"]
 
@@ -107,7 +92,7 @@ def test_splits_are_shown(db: Database) -> None:
 @pytest.mark.exhaustive
 def test_reversals_are_pointed_out(db: Database) -> None:
     found = summarise(db, split_run(db))
-    groups = groups_in(found)
+    groups = found.groups
     turned = Reversal(
         group="anns",
         target="class:positive",
@@ -118,9 +103,8 @@ def test_reversals_are_pointed_out(db: Database) -> None:
     (split,) = groups.splits
     changed = Split(by="label", parts=split.parts, omitted=3, reversals=(turned,))
     text = seen(render_html(replace(found, groups=replace(groups, splits=(changed,)))))
-    assert "anns, positive: +0.50 over all items, but \N{MINUS SIGN}0.25 among negative" in text
-    assert "Simpson's paradox" in text
-    assert "3 parts with fewer mentions are left out" in text
+    assert "+0.50 over all items, but \N{MINUS SIGN}0.25 among negative" in text
+    assert "3 parts with fewer mentions" in text
 
 
 def test_dropped_terms_by_group() -> None:
@@ -155,9 +139,7 @@ def test_quality_by_group(db: Database) -> None:
     assert every.scores[0].mean == pytest.approx(0.4)
     assert anns.scores[0].mean == pytest.approx(0.25)
     assert bobs.scores[0].mean is None
-    text = seen(render_html(summarise(db, run_id)))
-    assert "Explanations by group" in text
-    assert "too few 3 texts" in text
+    assert "too few 3 texts" in seen(render_html(summarise(db, run_id)))
 
 
 def test_gaps_of_the_totals_are_those_of_the_rows(db: Database) -> None:
@@ -181,6 +163,5 @@ def test_without_ledgers_or_mentions_there_is_no_quality(db: Database) -> None:
     outcome, attribution = explained_text(0, "good", None)
     bare = [(outcome, replace(attribution, ledger=None))]
     found = summarise(db, stored_run(db, bare, groups=(EntityGroup(name="a", terms=("Ann",)),)))
-    assert groups_in(found).quality == ()
-    assert groups_in(found).splits == ()
-    assert "Explanations by group" not in seen(render_html(found))
+    assert found.groups.quality == () == found.groups.splits
+    assert render_html(found)

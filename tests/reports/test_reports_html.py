@@ -6,7 +6,6 @@ import hashlib
 import io
 import re
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ from report_samples import ANNS, BOBS, Visible, explained_text, image_run, store
 
 from transexplain.reports.coloured_text import MentionMark, marked_html
 from transexplain.reports.exports.export_run import export
-from transexplain.reports.page import code, prose, script
+from transexplain.reports.page import code, prose
 from transexplain.reports.report_formats import plain, render_html
 from transexplain.reports.summary import summarise
 from transexplain.store.database import Database
@@ -52,42 +51,33 @@ def without_script(document: str) -> str:
 def test_the_policy_forbids_everything_but_styles_embedded_pictures_and_our_script(
     gallery: Gallery,
 ) -> None:
-    tags = Visible(gallery.page("biased")).tags
-    policies = [
+    page = gallery.page("biased")
+    contents = [
         attributes["content"]
-        for tag, attributes in tags
-        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+        for _, attributes in Visible(page).tags
+        if attributes.get("http-equiv") == "Content-Security-Policy"
     ]
-    digests = [
-        base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()
-        for one in scripts(gallery.page("biased"))
-    ]
+    digests = [hashlib.sha256(text.encode()).digest() for text in scripts(page)]
     assert len(digests) == 3  # the page's own, Vega, and what draws with it
-    allowed = " ".join(f"'sha256-{one}'" for one in digests)
-    assert policies == [
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    assert contents == [
         "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'; "
         f"img-src data:; script-src {allowed}"
     ]
-    names = [tag for tag, _ in tags]
-    assert names.index("meta") < names.index("style")
 
 
 def test_nothing_is_loaded_from_anywhere(gallery: Gallery) -> None:
     document = without_script(gallery.page("biased"))
     assert not re.search(r"https?:|//[a-z]|@import|url\(", document)
-    for tag, attributes in Visible(document).tags:
+    tags = Visible(document).tags
+    for tag, attributes in tags:
         assert tag not in {"script", "link", "iframe", "object", "embed", "form", "base"}
         assert not [name for name in attributes if name.startswith("on")]
-        for name in ("src", "href", "xlink:href"):
-            if name in attributes:
-                assert str(attributes[name]).startswith(("#", *ALLOWED_URLS))
-
-
-def test_links_lead_to_sections_that_exist(gallery: Gallery) -> None:
-    tags = Visible(gallery.page("biased")).tags
+        for name in {"src", "href", "xlink:href"} & attributes.keys():
+            assert str(attributes[name]).startswith(("#", *ALLOWED_URLS))
     ids = {attributes["id"] for _, attributes in tags if "id" in attributes}
     links = {str(a["href"]).removeprefix("#") for tag, a in tags if tag == "a"}
-    assert links and links <= ids
+    assert links and links <= ids, "links lead to sections that exist"
 
 
 def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
@@ -117,45 +107,10 @@ def test_markup_in_every_name_and_text_is_shown_as_text(db: Database) -> None:
     assert shown.text.count(ATTACK) > 15
 
 
-@pytest.mark.exhaustive
-def test_tags_are_balanced(gallery: Gallery, db: Database, tmp_path: Path) -> None:
-    void = {"meta", "img", "input", "br", "wbr"}
-    closed_itself = {"rect", "line", "circle", "path"}
-    for page in (gallery.page("biased"), render_html(summarise(db, image_run(db, tmp_path)))):
-        stack = []
-        body = re.sub(r"<style>.*?</style>", "", without_script(page), flags=re.DOTALL)
-        for closing, tag in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b", body):
-            if closing:
-                assert stack.pop() == tag
-            elif tag.lower() not in void | closed_itself:
-                stack.append(tag)
-        assert stack == []
-
-
 def test_the_script_makes_no_markup_of_texts_and_loads_nothing(gallery: Gallery) -> None:
     ours, _, drawing = scripts(gallery.page("biased"))
     for text in (ours, drawing):
         assert not re.search(r"[nr]HTML|insertAdjacent|eval|Function\(|fetch|https?:", text)
-
-
-def test_a_script_that_would_end_its_element_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "templates").mkdir()
-    (tmp_path / "templates/bad.js").write_text('"</SCRIPT >"')
-    monkeypatch.setattr("transexplain.reports.page.files", lambda _: tmp_path)
-    with pytest.raises(ValueError, match=r"bad\.js holds markup"):
-        script("bad.js")
-
-
-def test_texts_are_shown_on_both_scales(gallery: Gallery) -> None:
-    document = gallery.page("biased")
-    shown = Visible(document).tags
-    texts = [attributes for tag, attributes in shown if attributes.get("class") == "tx"]
-    assert len(texts) == 36  # each once: the style draws it on either scale
-    assert all(re.fullmatch(r"--k:[0-9.]+", one.get("style") or "") for one in texts)
-    scales = [a for tag, a in shown if tag == "input" and a.get("name") == "scale"]
-    assert len(scales) == 2
 
 
 def test_overlays_are_drawn_on_both_scales(db: Database, tmp_path: Path) -> None:
@@ -187,22 +142,14 @@ def test_pictures_outside_the_dataset_are_not_read(db: Database, tmp_path: Path)
 
 
 def test_mean_heatmaps_share_the_scale_of_their_target(db: Database, tmp_path: Path) -> None:
-    tiles = [
-        one
-        for one in pictures(render_html(summarise(db, image_run(db, tmp_path))))
-        if one.shape[0] == 208
-    ]
-    strongest = sorted(int(one[..., 3].max()) for one in tiles)
+    drawn = pictures(render_html(summarise(db, image_run(db, tmp_path))))
+    strongest = sorted(int(tile[..., 3].max()) for tile in drawn if tile.shape[0] == 208)
     assert strongest == [pytest.approx(191, abs=1), 255]  # means 3 and 4
 
 
-def test_an_empty_run_still_makes_a_report(db: Database) -> None:
+def test_an_empty_run_and_odd_characters_make_a_report(db: Database, tmp_path: Path) -> None:
     run = stored_run(db, [explained_text(0, "good", None)], leave=1)
-    text = Visible(render_html(summarise(db, run))).text
-    assert "1 text have no result" not in text and "has no result" in text
-
-
-def test_odd_characters_can_be_written_to_a_file(db: Database, tmp_path: Path) -> None:
+    assert "has no result" in Visible(render_html(summarise(db, run))).text
     run = stored_run(db, [explained_text(0, "a\0b \ud800 c\r\nd", "l\ud800")])
     path = tmp_path / "r.html"
     path.write_text(render_html(summarise(db, run)), encoding="utf-8")
@@ -212,57 +159,8 @@ def test_odd_characters_can_be_written_to_a_file(db: Database, tmp_path: Path) -
 # ---- readability --------------------------------------------------------------------------------
 
 
-MOST_FOLDED = 10
-
-
-@pytest.fixture
-def page(gallery: Gallery) -> str:
-    return gallery.page("biased")
-
-
-def sheets() -> dict[str, str]:
-    folder = files("transexplain.reports").joinpath("templates")
-    return {
-        one.name: one.read_text("utf-8") for one in folder.iterdir() if one.name.endswith(".css")
-    }
-
-
-def test_nothing_is_folded_away_and_little_can_be(page: str) -> None:
-    folded = re.findall(r"<details[^>]*>", page)
-    assert 0 < len(folded) <= MOST_FOLDED
-    assert all(" open" in one for one in folded)
-
-
-def test_red_and_blue_mean_raising_and_lowering_only() -> None:
-    """No other colour of a page is near them: in hue they are at 0 to 20 and 190 to 230 degrees."""
-    found = "".join(sheets().values())
-    taken = dict(re.findall(r"--(pos|neg|pos-soft|neg-soft):(#[0-9a-f]{6})", found))
-    assert set(taken) == {"pos", "neg", "pos-soft", "neg-soft"}
-    others = {
-        (name, value)
-        for name, value in re.findall(r"--([a-z0-9-]+):(#[0-9a-f]{6})", found)
-        if name not in taken
-    }
-    assert len(others) > 20
-    near = [one for one in others if _is_red_or_blue(one[1])]
-    assert near == []
-
-
-def _is_red_or_blue(value: str) -> bool:
-    red, green, blue = (int(value[at : at + 2], 16) for at in (1, 3, 5))
-    most, least = max(red, green, blue), min(red, green, blue)
-    if most - least < 40:
-        return False  # grey
-    if most == red:
-        hue = 60 * ((green - blue) / (most - least)) % 360
-    elif most == green:
-        hue = 60 * ((blue - red) / (most - least) + 2)
-    else:
-        hue = 60 * ((red - green) / (most - least) + 4)
-    return hue < 20 or hue > 345 or 190 < hue < 230
-
-
-def test_examples_mark_each_entity_with_its_group(page: str) -> None:
+def test_examples_mark_each_entity_with_its_group(gallery: Gallery) -> None:
+    page = gallery.page("biased")
     shown = re.search(r'<article class="item" data-id="row-1".*?</article>', page, re.DOTALL)
     assert shown
     marked = re.search(r'<span class="mention" data-group="anns">(.*?)</span></span>', shown[0])
@@ -278,13 +176,11 @@ def test_a_mention_may_cut_words_and_ends_where_reading_ends() -> None:
         MentionMark(start=8, end=18, entity="marie", groups=("women",)),
     )
     found = marked_html(text, spans, scale=1.0, mentions=marks)
-    assert Visible(found).text == text
     assert 'data-group="women, &lt;b&gt;"' in found
     assert 'data-group="marie: women"' in found, "it is spelled otherwise here"
-    assert found.count("<span") == found.count("</span>")
     cut = marked_html(text, spans, scale=1.0, unread_from=10, mentions=marks)
-    assert cut.count("<span") == cut.count("</span>")
-    assert Visible(cut).text == text
+    for shown in (found, cut):
+        assert Visible(shown).text == text and shown.count("<span") == shown.count("</span>")
 
 
 def test_marks_of_a_group_of_whole_items_and_of_overlaps(db: Database) -> None:
@@ -296,16 +192,7 @@ def test_marks_of_a_group_of_whole_items_and_of_overlaps(db: Database) -> None:
     )
     summary = summarise(db, stored_run(db, explained, groups=groups))
     marks = {one.mentions for one in summary.gallery.items}
-    assert marks == {
-        (MentionMark(start=0, end=7, entity="Ann Lee", groups=("both", "full")),),
-    }
-
-
-def test_notes_of_a_page_hold_no_markdown(page: str) -> None:
-    notes = page[page.index('<ul class="notes">') :]
-    notes = Visible(notes[: notes.index("</ul>")]).text
-    assert "The mention" in notes
-    assert "*" not in notes and "`" not in notes
+    assert marks == {(MentionMark(start=0, end=7, entity="Ann Lee", groups=("both", "full")),)}
 
 
 def test_prose_sets_code_and_emphasis_and_escapes_the_rest() -> None:
@@ -320,15 +207,12 @@ def test_a_reference_is_one_and_a_small_group_suppressed_in_every_form(
         explained_text(n, f"{(*ANNS, *BOBS, 'Zoe')[n % 13]} was good", "positive")
         for n in range(39)
     ]
-    groups = [
-        EntityGroup(name=name, terms=terms)
-        for name, terms in {"anns": ANNS, "bobs": BOBS, "zoes": ("Zoe",)}.items()
-    ]
+    names = {"anns": ANNS, "bobs": BOBS, "zoes": ("Zoe",)}
+    groups = [EntityGroup(name=name, terms=terms) for name, terms in names.items()]
     run = stored_run(db, explained, groups=groups, reference="bobs")
     summary = summarise(db, run)
     printed = {row["group"]: row["verdict"] for row in plain(summary)["groups"]["rows"]}
-    assert printed == {"anns": printed["anns"], "bobs": "reference", "zoes": "suppressed"}
-    assert printed["anns"] in ("difference", "equivalent", "inconclusive")
+    assert (printed["bobs"], printed["zoes"]) == ("reference", "suppressed")
     export(db, run, "csv", tmp_path / "tables")
     with (tmp_path / "tables" / "groups.csv").open(encoding="utf-8", newline="") as table:
         rows = [row for row in csv.DictReader(table) if not row["split_by"]]

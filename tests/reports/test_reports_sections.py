@@ -23,12 +23,9 @@ from transexplain.analysis.groups.shard_aggregate import ControlResults
 from transexplain.reports.phrasing import short
 from transexplain.reports.report_formats import render_html
 from transexplain.reports.report_records import Summary
-from transexplain.reports.sections.group_section import Groups
-from transexplain.reports.sections.measured_faithfulness import Conservation
 from transexplain.reports.sections.untested import untested
 from transexplain.reports.summary import summarise, verdict
 from transexplain.reports.verdict_words import gone, newly
-from transexplain.store import runs
 from transexplain.store.database import Database
 from transexplain.store.schema import run
 from transexplain.types.items import EntityGroup
@@ -39,11 +36,6 @@ def biased(db: Database, **changes: Any) -> Summary:
     return summarise(db, biased_run(db, **changes))
 
 
-def groups_in(summary: Summary) -> Groups:
-    assert summary.groups is not None
-    return summary.groups
-
-
 States = tuple[Mentioned, Outcomes]
 CLEAR: States = ("does not change", "do not differ")
 OPEN: States = ("open", "open")
@@ -51,7 +43,7 @@ OPEN: States = ("open", "open")
 
 def with_verdicts(summary: Summary, *states: States) -> Summary:
     """The summary with these verdicts on groups."""
-    groups = groups_in(summary)
+    groups = summary.groups
     first = replace(
         groups.verdicts[0],
         missing=(),
@@ -69,48 +61,45 @@ def with_verdicts(summary: Summary, *states: States) -> Summary:
 
 
 @pytest.mark.parametrize(
-    ("states", "kind", "printed"),
+    ("states", "kind", "named"),
     [
-        ((("changes", "open"), CLEAR), "flagged", "Neither is the case for g1."),
-        ((("does not change", "differ"),), "flagged", "Outcomes differ. g0: therefore."),
-        ((CLEAR, OPEN), "unknown", "It does not for g0."),
-        ((OPEN,), "unknown", "It is open whether the mention changes the prediction. g0: because."),
-        ((OPEN, OPEN), "unknown", "It is open whether outcomes differ. g0: therefore."),
-        ((("does not change", "open"),), "unknown", "The mention of g0 does not change"),
-        ((CLEAR, CLEAR), "clear", "any of the 2 groups does not change the prediction"),
-        ((CLEAR,), "clear", "Predictions and errors do not differ"),
-        ((), "unknown", "No group could be compared"),
+        ((("changes", "open"), CLEAR), "flagged", "g1"),
+        ((("does not change", "differ"),), "flagged", "g0: therefore."),
+        ((CLEAR, OPEN), "unknown", "g0"),
+        ((OPEN,), "unknown", "g0: because."),
+        ((OPEN, OPEN), "unknown", "g0: therefore."),
+        ((("does not change", "open"),), "unknown", "g0"),
+        ((CLEAR, CLEAR), "clear", "2 groups"),
+        ((CLEAR,), "clear", ""),
+        ((), "unknown", ""),
     ],
 )
 def test_the_verdict_is_made_of_those_on_groups(
-    gallery: Gallery, states: tuple[States, ...], kind: str, printed: str
+    gallery: Gallery, states: tuple[States, ...], kind: str, named: str
 ) -> None:
     found = verdict(with_verdicts(gallery.summary("biased"), *states))
-    assert (found.kind, printed in found.text) == (kind, True), found.text
+    assert found.kind == kind and named in found.text, found.text
 
 
 def test_nothing_is_clear_where_something_is_missing(gallery: Gallery) -> None:
     summary = with_verdicts(gallery.summary("biased"), CLEAR, CLEAR)
-    failed = replace(summary, counts=replace(summary.counts, total=38, failed=2))
-    assert verdict(failed).kind == "unknown"
-    assert "It is not clear, though: 2 of 38 items have no answer." in verdict(failed).text
-    cut = replace(summary, counts=replace(summary.counts, truncated=4))
-    assert "4 of 36 items were cut before their end" in verdict(cut).text
-    groups = groups_in(summary)
+    groups = summary.groups
     gap = replace(groups.verdicts[0], missing=("Ann is 40 % of its mentions",))
-    left = replace(summary, groups=replace(groups, verdicts=(gap, *groups.verdicts[1:])))
-    assert verdict(left).kind == "unknown" and "g0: Ann is 40 %" in verdict(left).text
+    for change, named in (
+        ({"counts": replace(summary.counts, total=38, failed=2)}, "2 of 38 items"),
+        ({"counts": replace(summary.counts, truncated=4)}, "4 of 36 items"),
+        ({"groups": replace(groups, verdicts=(gap, *groups.verdicts[1:]))}, "g0: Ann is 40 %"),
+    ):
+        found = verdict(replace(summary, **change))
+        assert found.kind == "unknown" and named in found.text
 
 
 def test_doubts_come_before_what_was_found(db: Database) -> None:
     summary = biased(db, sensitivity=0.01)
     assert summary.verdict is not None and summary.verdict.kind == "problem"
-    assert summary.verdict.text.startswith(
-        "Read with care: lrp hardly distinguishes classes here. The mention changes"
-    )
-    assert isinstance(summary.conservation, Conservation)
+    assert summary.verdict.text.startswith("Read with care")
     broken = replace(summary, conservation=replace(summary.conservation, above=3))
-    assert verdict(broken).text.startswith("Do not rely on this audit: the ledgers of its")
+    assert verdict(broken).text.startswith("Do not rely")
 
 
 def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
@@ -118,48 +107,30 @@ def test_a_run_that_is_not_over_says_so_far(db: Database) -> None:
     assert found is not None and found.text.startswith("So far: ")
     nothing = biased(db, leave=6).verdict
     assert nothing is not None and nothing.kind == "unknown"
-    assert nothing.text == "Nothing was explained, so there is no result."
 
 
 def test_a_contrast_explains_both_of_its_classes(db: Database) -> None:
     outcome, one = explained_text(0, "good", "positive")
-    contrast = replace(one, target="contrast:positive-negative", class_name="positive-negative")
-    found = summarise(db, stored_run(db, [(outcome, contrast)], targets=(contrast.target,)))
-    assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
-    own = replace(one, target="mine", class_name="mine")
-    found = summarise(db, stored_run(db, [(outcome, own)], targets=("mine",)))
-    assert not [one.what for one in found.untested if one.what.startswith("What speaks for")]
+    for target in ("contrast:positive-negative", "mine"):
+        other = replace(one, target=target, class_name=target.removeprefix("contrast:"))
+        summary = summarise(db, stored_run(db, [(outcome, other)], targets=(target,)))
+        assert not [row for row in summary.untested if row.what.startswith("What speaks for")]
 
 
 def test_what_was_tested_is_not_listed(gallery: Gallery) -> None:
     summary = gallery.summary("biased")
-    rows = tuple(row for row in groups_in(summary).rows if row.verdict == "difference")
-    reported = replace(
-        summary,
-        groups=replace(groups_in(summary), rows=rows, never_mentioned=()),
-        counts=replace(summary.counts, total=summary.counts.done, failed=0),
-    )
-    left = {one.what for one in untested(reported)}
-    assert not left & {
-        "Groups that no item mentions",
-        "Groups that remain open",
-        "Groups seldom named",
-        "Items without an explanation",
-        "The ends of long texts",
+    rows = tuple(row for row in summary.groups.rows if row.verdict == "difference")
+    groups = replace(summary.groups, rows=rows, never_mentioned=())
+    counts = replace(summary.counts, total=summary.counts.done, failed=0)
+    left = {row.what for row in untested(replace(summary, groups=groups, counts=counts))}
+    assert {row.what for row in summary.untested} - left >= {
+        *("Groups that no item mentions", "Items without an explanation")
     }
-
-
-def test_names_part_neither_paragraphs_nor_cells(gallery: Gallery) -> None:
-    summary = gallery.summary("biased")
-    groups = replace(groups_in(summary), never_mentioned=("a \u00a6 b\n\nc & <d>",))
-    whys = [row.why for row in untested(replace(summary, groups=groups))]
-    assert "Never mentioned: a \u00a6 b\n\nc & <d>." in whys
 
 
 def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
-    found = {
-        one.what: one for one in biased(db, task="imported", checked=ControlResults()).untested
-    }
+    summary = biased(db, task="imported", checked=ControlResults())
+    found = {row.what: row for row in summary.untested}
     assert "Other methods of explanation" not in found
     assert found["The attributions themselves"].remedy == "An audit of the model itself."
     assert found["Another name, another prediction"].remedy == ""
@@ -167,7 +138,7 @@ def test_an_import_names_no_remedy_that_needs_the_model(db: Database) -> None:
 
 @pytest.mark.parametrize("targets", [("class:positive",), ("predicted", "class:positive")])
 def test_matching_counts_items_once(db: Database, targets: tuple[str, ...]) -> None:
-    rows = {one.group: one for one in groups_in(biased(db, targets=targets)).matching}
+    rows = {one.group: one for one in biased(db, targets=targets).groups.matching}
     anns, places = rows["anns"], rows["places"]
     assert (anns.terms, anns.entities, anns.mentions, anns.items) == (len(ANNS), 6, 18, 18)
     assert anns.most == "Abby" and anns.most_share == pytest.approx(1 / 6)
@@ -183,7 +154,7 @@ def test_items_explained_for_every_class_are_counted_once(db: Database) -> None:
         explained.append((outcome, replace(one, target="all")))
         assert outcome.predicted == "positive"
     run = stored_run(db, explained, groups=[EntityGroup(name="anns", terms=ANNS)], targets=("all",))
-    (found,) = groups_in(summarise(db, run)).matching
+    (found,) = summarise(db, run).groups.matching
     assert (found.mentions, found.items) == (6, 6)  # 12 explanations, two classes
 
 
@@ -191,15 +162,12 @@ def test_items_explained_for_every_class_are_counted_once(db: Database) -> None:
 def test_the_precision_of_a_sheet_stands_beside_its_group(db: Database) -> None:
     answers = [("anns", True), ("anns", False), ("bobs", True)]
     found = summarise(db, biased_run(db), precisions=precisions(answers))
-    groups = groups_in(found)
+    groups = found.groups
     assert groups.precision is not None and groups.precision.checked == 3
     of = {one.group: one.precision for one in groups.matching}
     assert of["places"] is None
     assert of["anns"] is not None and of["anns"].precision == pytest.approx(0.5)
-    text = Visible(render_html(found)).text
-    assert "A person checked 3 matches: 66.7\u00a0% are right" in text
-    assert "Nobody has checked" not in text
-    assert "Nobody has checked" in Visible(render_html(biased(db))).text
+    assert "66.7\u00a0%" in Visible(render_html(found)).text
 
 
 @pytest.mark.parametrize(
@@ -222,18 +190,15 @@ def test_folders_of_the_machine_are_not_shown(source: str, shown: str) -> None:
 def test_two_runs_side_by_side(gallery: Gallery) -> None:
     found = gallery.summary("compared")
     previous = found.previous
-    assert previous is not None
     assert previous.run_id == gallery["compared"].runs[0]
-    assert (previous.model_changed, previous.data_changed, previous.method_changed) == (
-        True,
-        False,
-        False,
-    )
+    assert previous.model_changed and not previous.data_changed and not previous.method_changed
     assert (previous.common, previous.other_prediction) == (36, 12), "the texts with `bad`"
     assert previous.counts.accuracy == pytest.approx(24 / 36)
     changes = {one.group: one for one in previous.groups}
     assert changes["anns"].before == pytest.approx(-0.9, abs=1e-6)
     assert changes["anns"].now == pytest.approx(0.49, abs=1e-6)
+    rates = {row.group: (row.before.share, row.now.share) for row in previous.rates}
+    assert rates == {"anns": pytest.approx((1.0, 2 / 3)), "bobs": pytest.approx((1.0, 2 / 3))}
 
 
 def mirrored() -> ControlResults:
@@ -248,7 +213,6 @@ def mirrored() -> ControlResults:
 def test_a_difference_that_changed_its_sign_is_new(db: Database) -> None:
     before = biased_run(db, checked=mirrored())
     previous = summarise(db, biased_run(db, previous=before)).previous
-    assert previous is not None
     assert all(one.turned for one in previous.verdicts)
     assert {one.group for one in newly(previous.verdicts)} == {"anns", "bobs"}
     assert newly(previous.verdicts) == gone(previous.verdicts)
@@ -257,14 +221,12 @@ def test_a_difference_that_changed_its_sign_is_new(db: Database) -> None:
 def test_mentions_that_newly_change_the_prediction(db: Database) -> None:
     unknown = biased_run(db, checked=ControlResults())
     now = summarise(db, biased_run(db, previous=unknown))
-    assert now.previous is not None
     assert [(one.group, one.question) for one in newly(now.previous.verdicts)] == [
         ("anns", "mention"),
         ("bobs", "mention"),
     ]
     assert not gone(now.previous.verdicts)
-    printed = [one.text for one in now.headline if one.kind == "flagged"]
-    assert "Newly shown: the mention changes the prediction for anns and bobs." in printed
+    assert any("anns and bobs" in line.text for line in now.headline if line.kind == "flagged")
 
 
 def test_relevance_alone_makes_no_group_newly_flagged(
@@ -275,18 +237,8 @@ def test_relevance_alone_makes_no_group_newly_flagged(
             patch.setitem(WORTH, name, 0.01)
         even = biased_run(db, checked=ControlResults())
     previous = summarise(db, biased_run(db, previous=even, checked=ControlResults())).previous
-    assert previous is not None
     assert {one.flagged_now for one in previous.groups} == {True}
     assert not newly(previous.verdicts)
-
-
-def test_rates_of_groups_stand_side_by_side(gallery: Gallery) -> None:
-    found = gallery.summary("compared")
-    assert found.previous is not None
-    rates = {row.group: (row.before.share, row.now.share) for row in found.previous.rates}
-    assert rates == {"anns": pytest.approx((1.0, 2 / 3)), "bobs": pytest.approx((1.0, 2 / 3))}
-    texts = [one.text for one in found.headline if "predicted positive" in one.text]
-    assert any("100.0" in text and "66.7" in text for text in texts)
 
 
 def test_a_previous_run_that_was_deleted_is_left_out(gallery: Gallery, tmp_path: Path) -> None:
@@ -294,7 +246,6 @@ def test_a_previous_run_that_was_deleted_is_left_out(gallery: Gallery, tmp_path:
     with audit.open(read_only=False) as db:
         with db.begin() as connection:
             connection.execute(delete(run).where(run.c.id == audit.runs[0]))
-        assert runs.get(db, audit.id).previous == audit.runs[0]
         assert summarise(db, audit.id).previous is None
 
 
@@ -309,5 +260,3 @@ def test_other_texts_under_the_same_id_are_not_counted(gallery: Gallery, tmp_pat
         found = summarise(db, stored_run(db, explained, previous=audit.runs[0], dataset=data))
     assert found.previous is not None and found.previous.data_changed
     assert (found.previous.common, found.previous.other_prediction) == (4, 2), "with `bad`"
-    printed = " ".join(one.text for one in found.headline)
-    assert "2 of 4 items with the same text in both are predicted differently" in printed

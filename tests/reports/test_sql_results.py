@@ -69,16 +69,12 @@ def test_a_report_writes_them_whole_also_where_it_is_redacted(db: Database, tmp_
             assert connection.execute(fewest).scalar_one() < 20
 
 
-def test_a_report_of_a_run_that_goes_on_writes_none(db: Database) -> None:
+def test_a_run_that_goes_on_and_an_evaluation_have_none(db: Database) -> None:
     run_id = biased_run(db, leave=1)
     finish.as_json(db, run_id)
     assert written(db) == {}
     assert not sql_results.close(db, run_id)
-
-
-def test_an_evaluation_has_none(db: Database) -> None:
-    run_id = biased_run(db, task="evaluation")
-    assert not sql_results.write(db, run_id)
+    assert not sql_results.write(db, biased_run(db, task="evaluation"))
 
 
 @pytest.mark.parametrize("how", ["keep", "close"])
@@ -116,23 +112,18 @@ def test_a_report_from_a_file_that_cannot_be_written_is_made(
     assert written(db) == {}
 
 
-def test_those_that_nobody_wrote_are_written_once(db: Database) -> None:
+def test_those_that_nobody_wrote_are_written_once_by_the_tick_of_beat(
+    db: Database, tmp_path: Path
+) -> None:
     fresh, forgotten, ancient = (biased_run(db) for _ in range(3))
     older(db, forgotten, sql_results.PATIENCE + 60)
     older(db, ancient, sql_results.GIVEN_UP + 60)
-    assert sql_results.close_forgotten(db) == [forgotten]
-    assert set(written(db)) == {forgotten}
-    older(db, fresh, sql_results.PATIENCE + 60)
-    assert sql_results.close_forgotten(db) == [], "another process looked a moment ago"
-
-
-def test_beat_writes_what_was_forgotten_with_its_tick(db: Database, tmp_path: Path) -> None:
-    run_id = biased_run(db)
-    older(db, run_id, sql_results.PATIENCE + 60)
     settings = Settings(snapshot_dir=tmp_path, broker_url="redis://127.0.0.1:1/0")
     tick, _ = periodic_tasks(db, settings, 30.0)["transexplain.tick"]
     tick()
-    assert set(written(db)) == {run_id}
+    assert set(written(db)) == {forgotten}
+    older(db, fresh, sql_results.PATIENCE + 60)
+    assert sql_results.close_forgotten(db) == [], "another process looked a moment ago"
 
 
 # ---- by verbs, and by a worker --------------------------------------------------------------
@@ -237,9 +228,3 @@ def test_a_worker_that_ends_waits_for_no_process(db: Database) -> None:
     sql_results.close_apart(f"sqlite:///{db.path}", run_id, stop)
     assert time.monotonic() - begun < 10.0
     assert multiprocessing.active_children() == []
-
-
-@pytest.mark.exhaustive
-def test_a_process_that_dies_is_logged(db: Database, caplog: pytest.LogCaptureFixture) -> None:
-    sql_results.close_apart("sqlite:////nowhere/at/all.db", "x", threading.Event())
-    assert "its process ended with status 1" in caplog.text

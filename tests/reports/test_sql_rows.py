@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from evaluation_samples import plan_of, scores
 from report_samples import biased_run, explained_text, stored_run
 
 from orchestrator.gate.policy import Policy
@@ -24,10 +25,6 @@ from transexplain.store.database import Database
 from transexplain.store.result_tables import RESULT_TABLES
 from transexplain.types.items import EntityGroup
 from transexplain.types.scores import (
-    EvaluatedMethod,
-    EvaluationPlan,
-    MethodSpec,
-    MetricScore,
     MetricSpec,
 )
 
@@ -60,52 +57,42 @@ def at(document: Any, way: str) -> Any:
     return document
 
 
+def ends(**ways: str) -> dict[str, str]:
+    """The columns of the two ends of intervals, and the ways to them."""
+    sides = ("low", "high")
+    return {
+        f"{name}_{side}": f"{way}.{i}" for name, way in ways.items() for i, side in enumerate(sides)
+    }
+
+
+def within(way: str, names: str, prefix: str = "") -> dict[str, str]:
+    """Columns that have the names of a part of the document."""
+    return {f"{prefix}{name}": f"{way}.{name}" for name in names.split()}
+
+
+QUANTILES = {"05": "low", "25": "lower", "50": "median", "75": "upper", "95": "high"}
 GROUP = {
-    "positive_share": "positive",
-    "item_rank": "rank",
-    "mention_q05": "quantiles.low",
-    "mention_q25": "quantiles.lower",
-    "mention_q50": "quantiles.median",
-    "mention_q75": "quantiles.upper",
-    "mention_q95": "quantiles.high",
-    "background_words": "background.words",
-    "background_mean": "background.mean",
-    "background_difference": "background.difference",
-    "entity_mean_low": "interval.0",
-    "entity_mean_high": "interval.1",
-    "difference_low": "difference_interval.0",
-    "difference_high": "difference_interval.1",
-    "background_difference_low": "background.difference_interval.0",
-    "background_difference_high": "background.difference_interval.1",
+    **{"positive_share": "positive", "item_rank": "rank"},
+    **{f"mention_q{place}": f"quantiles.{name}" for place, name in QUANTILES.items()},
+    **within("background", "words mean difference", "background_"),
+    **ends(entity_mean="interval", difference="difference_interval"),
+    **ends(background_difference="background.difference_interval"),
 }
 VERDICT = {
-    "mention_prediction": "counterfactual.prediction",
-    "mention_stratum": "counterfactual.stratum",
-    "outcome_prediction": "rates.prediction",
-    "outcome_stratum": "rates.stratum",
-    "probability": "counterfactual.probability",
-    "probability_low": "counterfactual.measures.1.interval.0",
-    "probability_high": "counterfactual.measures.1.interval.1",
-    "changed_across": "counterfactual.changed_across",
-    "changed_within": "counterfactual.changed_within",
-    "documents": "counterfactual.documents",
+    **within("counterfactual", "prediction stratum", "mention_"),
+    **within("rates", "prediction stratum", "outcome_"),
+    **within("counterfactual", "probability changed_across changed_within documents"),
+    **ends(probability="counterfactual.measures.1.interval"),
     "items": "rates.own.selected.total",
     "reference_items": "rates.other.selected.total",
 }
 MEASURE = {
-    "value_low": "interval.0",
-    "value_high": "interval.1",
-    "measure": "name",
-    "interval_level": "level",
-    "limit_low": "low",
-    "limit_high": "high",
+    **ends(value="interval"),
+    **{"measure": "name", "interval_level": "level", "limit_low": "low", "limit_high": "high"},
 }
 SIDE = {
-    "items": "selected.total",
-    "selected": "selected.count",
-    "mean_probability": "probability.value",
-    "mean_probability_low": "probability.interval.0",
-    "mean_probability_high": "probability.interval.1",
+    **{"items": "selected.total", "selected": "selected.count"},
+    **{"mean_probability": "probability.value", **ends(mean_probability="probability.interval")},
 }
 RATES = {
     "rate": "selected",
@@ -187,9 +174,8 @@ def test_swaps_and_rates(stored: tuple[dict[str, Any], Rows]) -> None:
                 rate = document[side][way]
                 assert row[prefix + name] == (rate["count"] / rate["total"] if rate else None)
                 shares.append(prefix + name)
-                ends = {f"{name}_low": "interval.0", f"{name}_high": "interval.1"}
-                ends |= {f"{name}_items": "total"} if name != "rate" else {}
-                ways |= {column: f"{way}.{end}" for column, end in ends.items()}
+                ways |= ends(**{name: f"{way}.interval"})
+                ways |= {f"{name}_items": f"{way}.total"} if name != "rate" else {}
             names |= {prefix + name: f"{side}.{way}" for name, way in ways.items()}
         equal(row, document, names, shares)
     assert rows["outcome_result"][0]["error_rate"] is not None
@@ -225,11 +211,8 @@ def ranked_run(db: Database) -> str:
         values = one.relevance.copy()
         values[1] = number % 24 / 10 + number * 7 % 5 / 20
         explained.append((outcome, replace(one, relevance=values)))
-    halves = (NAMES[:12], NAMES[12:])
-    groups = [
-        EntityGroup(name=name, terms=terms)
-        for name, terms in zip(("low", "high"), halves, strict=True)
-    ]
+    halves = {"low": NAMES[:12], "high": NAMES[12:]}
+    groups = [EntityGroup(name=name, terms=terms) for name, terms in halves.items()]
     return stored_run(db, explained, groups=groups)
 
 
@@ -245,17 +228,16 @@ def test_entities(db: Database) -> None:
     assert {name for name, row in by_name.items() if row["reported"]} == set(listed)
     for one in ranking["entities"]:
         row = by_name[one["entity"]]
-        ends = {"shrunken_low": "interval.0", "shrunken_high": "interval.1"}
-        columns = ("mentions", "documents", "mean", "shrunken", *ends)
-        equal({name: row[name] for name in columns}, one, ends)
+        shrunken = ends(shrunken="interval")
+        columns = ("mentions", "documents", "mean", "shrunken", *shrunken)
+        equal({name: row[name] for name in columns}, one, shrunken)
         assert [row["group_name"]] == one["groups"]
         assert 0.0 <= row["magnitude_share"] <= 1.0 and 0 <= row["positive"] <= row["mentions"]
     in_order = sorted(by_name.values(), key=lambda row: int(row["place"]))
     assert [row["place"] for row in in_order] == list(range(1, 25))
     assert [row["entity"] for row in in_order if row["reported"]] == listed
-    assert [row["shrunken"] for row in in_order] == sorted(
-        (row["shrunken"] for row in in_order), reverse=True
-    )
+    values = [row["shrunken"] for row in in_order]
+    assert values == sorted(values, reverse=True)
 
 
 def test_of_many_entities_those_with_most_mentions_have_rows_and_all_that_are_reported(
@@ -263,7 +245,6 @@ def test_of_many_entities_those_with_most_mentions_have_rows_and_all_that_are_re
 ) -> None:
     summary, total = summarised(db, ranked_run(db))
     monkeypatch.setattr(rows_module, "ENTITIES", 3)
-    assert summary.groups is not None
     listed = {one.entity for one in summary.groups.rankings[0].entities}
     found = {row["entity"] for row in sql_rows(summary, total)["entity_result"]}
     assert listed <= found and len(found - listed) <= 3 < 24 - len(listed)
@@ -372,37 +353,21 @@ def test_what_a_gate_measures_is_a_metric(db: Database) -> None:
     assert {rule: found[name] for rule, name in LIMITS.items()} == measured
 
 
+FAITHFUL = {"lrp": 0.5, "random": 0.1}
+
+
 def faithful(db: Database) -> Summary:
     """A run whose method was measured beside random relevance."""
-    plan = EvaluationPlan(
-        methods=tuple(
-            EvaluatedMethod(label=name, method=MethodSpec(name=name)) for name in ("lrp", "random")
-        ),
-        metrics=(MetricSpec(name="activation"),),
-        targets=("class:positive",),
-        items=12,
-    )
-    scores = [
-        MetricScore(
-            item_id=f"row-{place}",
-            method=method,
-            target="class:positive",
-            metric="activation",
-            value=value + place / 100,
-            curve=(),
-            reason="",
-            detail={},
-        )
-        for place in range(7)
-        for method, value in (("lrp", 0.5), ("random", 0.1))
-    ]
-    run_id = biased_run(db, evaluation=plan, scores=scores, favourable=("positive",))
+    plan = plan_of(["lrp", "random"], MetricSpec(name="activation"))
+    plan = replace(plan, targets=("class:positive",), items=12)
+    values = {name: [of + place / 100 for place in range(7)] for name, of in FAITHFUL.items()}
+    measured = scores("activation", values, "class:positive")
+    run_id = biased_run(db, evaluation=plan, scores=measured, favourable=("positive",))
     return summarised(db, run_id)[0]
 
 
 def test_faithfulness_is_a_metric_of_its_target_and_measure(db: Database) -> None:
     summary = faithful(db)
-    assert summary.faithfulness is not None
     [row] = summary.faithfulness.rows
     found = {one.name: one for one in run_metrics(summary) if one.part == "activation"}
     assert found["faithfulness"].value == row.mean == pytest.approx(0.53)
@@ -423,22 +388,12 @@ def test_every_metric_has_a_name_that_is_described(db: Database) -> None:
 
 def test_how_far_two_methods_agree_is_a_metric_of_its_class(db: Database) -> None:
     summary, _ = summarised(db, biased_run(db))
-    one = ClassAgreement(
-        target="class:positive",
-        class_name="positive",
-        items=9,
-        correlation=0.75,
-        spread=(0.5, 0.9),
-        error=None,
-        cheap=1.0,
-        exact=1.1,
-    )
+    numbers: Any = {"correlation": 0.75, "spread": (0.5, 0.9), "error": None, "cheap": 1.0}
+    of = {"target": "class:positive", "class_name": "positive", "items": 9}
+    one = ClassAgreement(**of, **numbers, exact=1.1)
     mixed = Mixed(method="a", exact="b", share=0.1, items=9, failed=0, classes=(one,), groups=())
-    [found] = [
-        one
-        for one in run_metrics(replace(summary, mixed=mixed))
-        if one.name.startswith("agreement")
-    ]
+    metrics = run_metrics(replace(summary, mixed=mixed))
+    [found] = [metric for metric in metrics if metric.name.startswith("agreement")]
     assert (found.name, found.value, found.items) == ("agreement", 0.75, 9)
     assert (found.target, found.part) == ("class:positive", "positive")
 
@@ -456,17 +411,12 @@ def test_what_is_not_finite_is_null_and_a_metric_is_left_out(db: Database) -> No
     summary, total = summarised(db, biased_run(db))
     [outcome, *others] = summary.groups.outcomes
     [measure, *rest] = outcome.measures
-    endless = replace(
-        outcome,
-        impact_ratio=math.nan,
-        measures=(replace(measure, interval=(0.5, math.inf)), *rest),
-    )
+    measures = (replace(measure, interval=(0.5, math.inf)), *rest)
+    endless = replace(outcome, impact_ratio=math.nan, measures=measures)
     assert summary.counts.accuracy is not None
-    changed = replace(
-        summary,
-        groups=replace(summary.groups, outcomes=(endless, *others)),
-        counts=replace(summary.counts, accuracy=math.nan),
-    )
+    groups = replace(summary.groups, outcomes=(endless, *others))
+    counts = replace(summary.counts, accuracy=math.nan)
+    changed = replace(summary, groups=groups, counts=counts)
     rows = sql_rows(changed, total)
     assert rows["outcome_result"][0]["impact_ratio"] is None
     row = next(row for row in rows["group_measure"] if row["question"] == "outcome")
@@ -479,8 +429,8 @@ def test_a_run_without_groups_has_words_and_metrics(db: Database) -> None:
     texts = [explained_text(place, "good bad film", "positive") for place in range(6)]
     rows = sql_rows(*summarised(db, stored_run(db, texts)))
     assert {row["word"] for row in rows["class_word"]} == {"good", "film", "bad"}
-    assert [name for name, found in rows.items() if not found] == [
+    assert {name for name, found in rows.items() if not found} == {
         *("group_verdict", "group_measure", "group_result", "counterfactual_result"),
         *("outcome_result", "entity_result"),
-    ]
+    }
     assert rows["run_result"][0]["reference"] is None

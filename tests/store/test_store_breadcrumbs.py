@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-import pytest
 from store_samples import claimable, claimed, make_result, saved, start
 
 from transexplain.store import ranked_items, readers, results, run_totals, runs, shards
@@ -33,13 +32,9 @@ def status_of(db: Database, run_id: str) -> ShardStatus:
     return shards.list_shards(db, run_id)[0]
 
 
-def test_a_death_outside_a_batch_records_nothing() -> None:
-    assert after_death(None, (), "x") is None
-    assert after_death(None, None, "x") is None
-    assert caution_of(None).alone == frozenset()
-
-
 def test_deaths_accuse_and_only_a_trial_convicts() -> None:
+    assert after_death(None, (), "x") is None is after_death(None, None, "x"), "outside a batch"
+    assert caution_of(None).alone == frozenset()
     known = after_death(None, ["a", "b"], "first")
     assert caution_of(known) == Caution(alone=frozenset("ab"))
     for _ in range(5):
@@ -78,7 +73,9 @@ def test_whoever_ends_workers_from_outside_convicts_nobody(db: Database) -> None
     status = status_of(db, run_id)
     assert (status.state, status.fruitless) == ("dead", 3)
     assert status.error is not None and "'id-2'" in status.error
+    assert runs.get(db, run_id).state == "done", "the claim that buries the last shard closes it"
     assert shards.redrive(db, run_id) == 1
+    assert status_of(db, run_id).fruitless == 0
     assert claimed(db, run_id).caution == Caution()
 
 
@@ -121,15 +118,11 @@ def test_retrying_takes_shards_whose_failures_may_pass(db: Database) -> None:
             assert not any(isinstance(one, ItemFailure) for one in readers.iter_items(db, run_id))
             notes = [one["note"] for one in run_totals.aggregates(db, run_id)]
             assert notes == ["old", "new", "old"]
-
-
-def test_a_cancelled_run_is_not_retried(db: Database) -> None:
     run_id = start(db, 12)
-    claim = shards.claim(db, run_id, "w", 60)
-    failing = frozenset({0})
-    results.save(db, claim, make_result(claim.shard, failing=failing, kind="model-error"))
+    claim = claimed(db, run_id)
+    results.save(db, claim, make_result(claim.shard, failing=frozenset({0}), kind="model-error"))
     runs.cancel(db, run_id)
-    assert shards.retry_failed(db, run_id) == 0
+    assert shards.retry_failed(db, run_id) == 0, "a cancelled run is not retried"
     assert status_of(db, run_id).state == "done"
 
 
@@ -179,6 +172,8 @@ def test_the_digest_of_a_shard_does_not_cover_lines_of_code(db: Database) -> Non
     moved = ["moved", "moved"]
     other = {**rows, "failure": {**rows["failure"], "traceback": moved}}
     assert digest(rows) == digest(other)
+    failure = ItemFailure(item_id="i", index=0, kind="k", message="m")
+    assert replace(failure, traceback=WHERE) == failure, "nor is it part of a failure"
     changed = {**rows, "failure": {**rows["failure"], "error": moved}}
     assert digest(rows) != digest(changed)
 
@@ -211,9 +206,3 @@ def test_a_death_without_one_forgets_the_one_before(db: Database) -> None:
     assert shards.claim(db, run_id, "w", 60, 0) is not None
     (found,) = troubled_shards(db, run_id, 9)
     assert "ran out" in str(found["error"]) and found["traceback"] is None
-
-
-@pytest.mark.parametrize("traceback", ["", WHERE])
-def test_failures_are_equal_wherever_they_were_raised(traceback: str) -> None:
-    one = ItemFailure(item_id="i", index=0, kind="k", message="m")
-    assert replace(one, traceback=traceback) == one

@@ -34,17 +34,13 @@ def everything(db: Database) -> dict[str, list[tuple[object, ...]]]:
         }
 
 
-def test_claims_go_through_the_shards_once(db: Database) -> None:
+def test_claims_go_through_the_shards_once_and_their_time_is_listed(db: Database) -> None:
     run_id = start(db)
-    taken = [claimed(db, run_id) for _ in range(3)]
-    assert [claim.shard for claim in taken] == list(make_shards())
-    assert {(claim.token, claim.attempt) for claim in taken} == {(1, 1)}
+    claims = [claimed(db, run_id) for _ in range(3)]
+    assert [claim.shard for claim in claims] == list(make_shards())
+    assert {(claim.token, claim.attempt) for claim in claims} == {(1, 1)}
     assert shards.claim(db, run_id, "w", 60) is None
-
-
-def test_shards_are_listed_by_index_with_the_time_they_took(db: Database) -> None:
-    run_id = start(db)
-    for claim in reversed([claimed(db, run_id) for _ in range(3)]):
+    for claim in reversed(claims):
         assert shards.note(db, claim, ["in hand"])
         taken = replace(make_result(claim.shard), seconds=1.0 + claim.shard.index)
         results.save(db, claim, taken)
@@ -161,8 +157,7 @@ def test_a_worker_that_keeps_vanishing_kills_its_shard_not_the_run(db: Database)
     assert shards.claim(db, run_id, "w", 60) is None
     status = shards.list_shards(db, run_id)[0]
     assert (status.state, status.lease_left) == ("dead", None)
-    assert status.error is not None
-    assert "victim" in status.error
+    assert status.error is not None and "victim" in status.error
     results.save(db, claim, make_result(claim.shard))
     assert runs.finalise(db, run_id)
 
@@ -260,6 +255,11 @@ def test_a_server_that_goes_away_is_a_database_error(postgres_url: str) -> None:
 
 CRASHED = 9
 ROWS, SIZE = 12, 4
+#: where the process ends, and whether its results are there then
+POINTS = {
+    **dict.fromkeys(("after claim", "mid results", "before done"), False),
+    **dict.fromkeys(("after commit", "while closing"), True),
+}
 
 
 def crash(*_: object, **__: object) -> None:
@@ -293,24 +293,12 @@ def work_until(url: str, run_id: str, point: str) -> None:
         runs.finalise(db, run_id)
 
 
-@pytest.mark.parametrize(
-    ("point", "survives"),
-    only(
-        ("mid results", False),
-        of=[
-            ("after claim", False),
-            ("mid results", False),
-            ("before done", False),
-            ("after commit", True),
-            ("while closing", True),
-        ],
-    ),
-)
+@pytest.mark.parametrize("point", only("mid results", of=POINTS))
 @pytest.mark.parametrize("rows", only(ROWS, of=[SIZE, ROWS]))
 def test_the_run_completes_with_every_item_once(
-    db: Database, store_url: str, point: str, survives: bool, rows: int
+    db: Database, store_url: str, point: str, rows: int
 ) -> None:
-    run_id = runs.create(db, make_plan(rows=rows), make_shards(rows, SIZE))
+    run_id, survives = start(db, rows, SIZE), POINTS[point]
     victim = multiprocessing.get_context("spawn").Process(
         target=work_until, args=(store_url, run_id, point)
     )
@@ -322,9 +310,8 @@ def test_the_run_completes_with_every_item_once(
     assert runs.get(db, run_id).state == "running"
     work(db, run_id, note="heir")
     assert runs.get(db, run_id).state == "done"
-    assert [one.item_id for one in readers.iter_items(db, run_id)] == [
-        f"id-{row}" for row in range(rows)
-    ]
+    ids = [item.item_id for item in readers.iter_items(db, run_id)]
+    assert ids == [f"id-{row}" for row in range(rows)]
     assert len(list(readers.iter_attributions(db, run_id))) == 2 * rows
     assert len(list(readers.iter_mentions(db, run_id))) == rows
     wanted = ["victim" if survives else "heir"] + ["heir"] * (rows // SIZE - 1)

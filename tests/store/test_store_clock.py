@@ -119,37 +119,27 @@ def test_a_verdict_being_posted_is_free_again(db: Database) -> None:
     assert schedules.claim(db, 300) is not None
 
 
-def dead_process() -> int:
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    return gone.pid
-
-
 def test_shards_of_dead_processes_of_this_host_are_free_at_once(db: Database) -> None:
-    run_id = start(db)
-    names = (f"{worker_prefix(dead_process())}abc", worker_name(), "elsewhere:1:abc")
-    for index, name in enumerate(names):
-        assert shards.claim(db, run_id, name, LEASE, index)
-    assert free_dead(db, run_id) == 1
-    assert free_dead(db) == 0
+    run_id = start(db, 16)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with subprocess.Popen(["sleep", "60"]) as living:  # which any signal would end
+        prefixes = (worker_prefix(dead.pid), worker_prefix(living.pid), "elsewhere:1:")
+        names = (*(f"{prefix}abc" for prefix in prefixes), worker_name())
+        for index, name in enumerate(names):
+            assert shards.claim(db, run_id, name, LEASE, index)
+        assert free_dead(db, run_id) == 1
+        assert free_dead(db) == 0 and living.poll() is None
+        living.kill()
     assert claimable(db, run_id) == [0]
-    assert worker_prefix(os.getpid()) in names[1]
-
-
-def test_living_processes_are_left_alone(db: Database) -> None:
-    run_id = start(db)
-    with subprocess.Popen(["sleep", "60"]) as process:  # which any signal would end
-        assert shards.claim(db, run_id, f"{worker_prefix(process.pid)}abc", LEASE, 0)
-        assert free_dead(db, run_id) == 0
-        assert process.poll() is None
-        process.kill()
+    assert worker_prefix(os.getpid()) in names[-1]
 
 
 @pytest.mark.parametrize(
-    "space, wanted",
+    ("space", "prefix"),
     [(0xEFFFFFFC, "host:7:"), (4026532198, "host/4026532198:7:"), (None, "host:7:")],
 )
-def test_processes_of_a_container_are_its_own(monkeypatch, space: int | None, wanted: str) -> None:
+def test_processes_of_a_container_are_its_own(monkeypatch, space: int | None, prefix: str) -> None:
     def stat(path: Path) -> SimpleNamespace:
         if space is None or str(path) != "/proc/self/ns/pid":
             raise FileNotFoundError
@@ -157,7 +147,7 @@ def test_processes_of_a_container_are_its_own(monkeypatch, space: int | None, wa
 
     monkeypatch.setattr(heartbeat.socket, "gethostname", lambda: "host")
     monkeypatch.setattr(heartbeat, "Path", lambda name: SimpleNamespace(stat=lambda: stat(name)))
-    assert worker_prefix(7) == wanted
+    assert worker_prefix(7) == prefix
 
 
 def test_a_run_that_waits_says_for_whom(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,9 +88,7 @@ def test_unreachable_server_without_its_password() -> None:
     with pytest.raises(DatabaseError) as caught:
         open_database(url)
     message = str(caught.value)
-    assert "s3cret" not in message
-    assert "someone:***@127.0.0.1:1/none" in message
-    assert "TRANSEXPLAIN_DATABASE_URL" in message
+    assert "s3cret" not in message and "someone:***@127.0.0.1:1/none" in message
 
 
 def test_a_folder_that_is_not_there_and_a_file_that_is_no_database(tmp_path: Path) -> None:
@@ -117,12 +115,12 @@ def test_urls_that_name_no_store(url: str, printed: str) -> None:
     assert "pw123" not in str(caught.value)
 
 
-@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_every_spelling_of_postgresql_is_psycopg(scheme: str) -> None:
-    with Database(f"{scheme}://someone:s3cret@host:5433/name") as db:
-        assert db.engine.dialect.driver == "psycopg"
-        assert db.name == f"{scheme}://someone:***@host:5433/name"
-        assert "s3cret" not in repr(db)
+def test_every_spelling_of_postgresql_is_psycopg() -> None:
+    for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        with Database(f"{scheme}://someone:s3cret@host:5433/name") as db:
+            assert db.engine.dialect.driver == "psycopg"
+            assert db.name == f"{scheme}://someone:***@host:5433/name"
+            assert "s3cret" not in repr(db)
 
 
 def test_sqlite_is_configured_for_many_writers_and_a_reader_locks_none(tmp_path: Path) -> None:
@@ -145,9 +143,7 @@ def test_sqlite_is_configured_for_many_writers_and_a_reader_locks_none(tmp_path:
 
 @pytest.mark.postgres
 def test_postgresql_gives_up_clients_that_froze(postgres_url: str) -> None:
-    requested = text("SHOW idle_in_transaction_session_timeout")
-    with Database(postgres_url) as db, db.read() as connection:
-        assert connection.execute(requested).scalar_one() == "5min"
-    own = f"{postgres_url}?options=-c%20idle_in_transaction_session_timeout%3D7s"
-    with Database(own) as db, db.read() as connection:
-        assert connection.execute(requested).scalar_one() == "7s"
+    name = "idle_in_transaction_session_timeout"
+    for options, length in (("", "5min"), (f"?options=-c%20{name}%3D7s", "7s")):
+        with Database(f"{postgres_url}{options}") as db, db.read() as connection:
+            assert connection.execute(text(f"SHOW {name}")).scalar_one() == length

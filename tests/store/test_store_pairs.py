@@ -1,6 +1,8 @@
 """Two runs item by item, whatever their order, in pages of any size."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from store_samples import make_result, make_shards, saved
@@ -13,25 +15,20 @@ from transexplain.store.readers import iter_pairs
 
 def twelve(db: Database, failing: frozenset[int] = frozenset(), *, backwards: bool = False) -> str:
     """Twelve rows in three shards; `backwards` gives them the ids of the opposite order."""
-    made = [make_result(shard, failing=failing) for shard in make_shards()]
+
+    def turned(rows: Sequence[Any]) -> Any:
+        return tuple(replace(row, item_id=f"id-{11 - int(row.item_id[3:])}") for row in rows)
+
+    results = [make_result(shard, failing=failing) for shard in make_shards()]
     if backwards:
-        made = [
-            replace(
-                one,
-                **{
-                    part: tuple(
-                        replace(row, item_id=f"id-{11 - int(row.item_id[3:])}")
-                        for row in getattr(one, part)
-                    )
-                    for part in ("outcomes", "attributions", "mentions", "failures")
-                },
-            )
-            for one in made
+        parts = ("outcomes", "attributions", "mentions", "failures")
+        results = [
+            replace(one, **{part: turned(getattr(one, part)) for part in parts}) for one in results
         ]
-    return saved(db, *made)
+    return saved(db, *results)
 
 
-@pytest.mark.parametrize("size", [1, 4, 12, 128])
+@pytest.mark.parametrize("size", [1, 4, 128])
 def test_pairs_in_pages(db: Database, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr("transexplain.store.blocks.ITEMS", size)
     before, after = twelve(db, frozenset({3})), twelve(db, frozenset({7}))
@@ -40,10 +37,8 @@ def test_pairs_in_pages(db: Database, monkeypatch: pytest.MonkeyPatch, size: int
     found = [pair for page in pages for pair in page]
     assert [one.item_id for _, one in found] == [f"id-{n}" for n in range(12) if n not in (3, 7)]
     earlier, later = found[1]
-    assert later.text == "w1 Ann"
     assert earlier == later
-    assert (later.label, later.predicted) == ("positive", "positive")
-    assert later.logits == (0.1, -1.0 / 3.0)
+    assert (later.text, later.logits) == ("w1 Ann", (0.1, -1.0 / 3.0))
 
 
 def test_pairs_follow_ids_and_the_order_of_the_later_run(db: Database) -> None:
@@ -52,6 +47,9 @@ def test_pairs_follow_ids_and_the_order_of_the_later_run(db: Database) -> None:
     assert [one.item_id for _, one in page] == [f"id-{n}" for n in range(11, -1, -1)]
     # id-11 is the last row of one run and the first of the other
     assert [one.logits[0] for one in page[0]] == pytest.approx([1.1, 0.0])
+    for pair in ((before, "gone"), ("gone", before)):
+        with pytest.raises(ConfigurationError, match="no run 'gone'"):
+            list(iter_pairs(db, *pair))
 
 
 def test_mentions_of_chosen_items(db: Database) -> None:
@@ -60,10 +58,3 @@ def test_mentions_of_chosen_items(db: Database) -> None:
     wanted = [one for one in everything if one.item_id in ("id-2", "id-9")]
     assert list(readers.iter_mentions(db, run_id, item_ids=["id-9", "id-2", "gone"])) == wanted
     assert list(readers.iter_mentions(db, run_id, item_ids=[])) == []
-
-
-def test_unknown_runs_are_refused(db: Database) -> None:
-    run_id = twelve(db)
-    for pair in ((run_id, "gone"), ("gone", run_id)):
-        with pytest.raises(ConfigurationError, match="no run 'gone'"):
-            list(iter_pairs(db, *pair))

@@ -58,45 +58,35 @@ def age(db: Database, run_id: str) -> None:
 
 
 def content(db: Database, run_id: str) -> list[object]:
+    attributions = readers.iter_attributions(db, run_id)
     return [
         list(readers.iter_items(db, run_id)),
-        [
-            (a.item_id, a.target, a.relevance.tolist())
-            for a in readers.iter_attributions(db, run_id)
-        ],
+        [(one.item_id, one.target, one.relevance.tolist()) for one in attributions],
         list(readers.iter_mentions(db, run_id)),
         list(run_totals.aggregates(db, run_id)),
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "after"), [("202611", "202612"), ("202612", "202701"), ("209912", "210001")]
-)
-def test_months_follow_each_other(name: str, after: str) -> None:
-    assert Month(name).next == Month(after)
+def test_months_follow_each_other() -> None:
+    for name, after in (("202611", "202612"), ("202612", "202701"), ("209912", "210001")):
+        assert Month(name).next == Month(after)
 
 
 @pytest.mark.exhaustive
 def test_months_are_made_ahead_and_once(db: Database) -> None:
     with db.read() as connection:
         now = upkeep.this_month(connection)
-    wanted = [now, now.next, now.next.next]
-    assert upkeep.maintain(db, ahead=2) == wanted
-    assert upkeep.maintain(db, ahead=2) == []
-    assert months(db) == [month.name for month in wanted]
+    three = [now, now.next, now.next.next]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: upkeep.maintain(db, ahead=2), range(4)))
+    assert sorted(made, key=len) == [[], [], [], three], "by one of those that call at once"
+    assert months(db) == [month.name for month in three]
     run_id = start(db)
     assert run_id.startswith(now.name)
     work(db, run_id, failing=FAILING)
     for table in ("item", "attribution", "shard_aggregate"):
         assert where(db, table, run_id).keys() == {f"{table}_{now.name}"}
     revisions.check(db)
-
-
-@pytest.mark.exhaustive
-def test_callers_at_once_make_each_month_once(db: Database) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        made = list(pool.map(lambda _: upkeep.maintain(db, ahead=3), range(4)))
-    assert sorted(map(len, made)) == [0, 0, 0, 4]
 
 
 @pytest.mark.exhaustive

@@ -1,7 +1,6 @@
 """Places in the queue: caps that hold among many claimers, pausing, and who waits."""
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from store_samples import claimed, make_plan, make_result, make_shards
@@ -34,24 +33,15 @@ def work(url: str, run_id: str) -> tuple[int, int]:
     return saved, most
 
 
-@pytest.mark.parametrize(
-    "kind", ["threads", pytest.param("processes", marks=pytest.mark.exhaustive)]
-)
-def test_a_cap_holds_among_claimers_at_once(db: Database, kind: str) -> None:
-    run_id = start(db, most_workers=CAP if kind == "threads" else 1)
+def test_a_cap_holds_among_claimers_at_once(db: Database) -> None:
+    """Of processes, see test_store_claims: each claimer has connections of its own here, too."""
+    run_id = start(db, most_workers=CAP)
     url = db.engine.url.render_as_string(hide_password=False)
-    spawning = multiprocessing.get_context("spawn")
-    pool = (
-        ThreadPoolExecutor(CLAIMERS)
-        if kind == "threads"
-        else ProcessPoolExecutor(2, mp_context=spawning)
-    )
-    with pool:
-        found = [
-            one.result(120) for one in [pool.submit(work, url, run_id) for _ in range(CLAIMERS)]
-        ]
-    assert sum(saved for saved, _ in found) == SHARDS
-    assert max(most for _, most in found) <= (CAP if kind == "threads" else 1)
+    with ThreadPoolExecutor(CLAIMERS) as pool:
+        jobs = [pool.submit(work, url, run_id) for _ in range(CLAIMERS)]
+        saved, most = zip(*(job.result(120) for job in jobs), strict=True)
+    assert sum(saved) == SHARDS
+    assert max(most) <= CAP
 
 
 def test_an_expired_lease_holds_its_place_and_is_taken_over(db: Database) -> None:
@@ -67,15 +57,13 @@ def test_a_cap_is_raised_and_taken_away_while_the_run_works(db: Database) -> Non
     run_id = start(db, most_workers=1)
     claimed(db, run_id)
     assert shards.claim(db, run_id, "w", 60.0) is None
-    changed = queueing.change(db, run_id, most_workers=2)
-    assert changed == QueuePlace(most_workers=2)
+    assert queueing.change(db, run_id, most_workers=2) == QueuePlace(most_workers=2)
     claimed(db, run_id)
     assert shards.claim(db, run_id, "w", 60.0) is None
-    assert queueing.change(db, run_id, most_workers=None, share=2.5, priority=-3) == QueuePlace(
-        priority=-3, share=2.5
-    )
+    place = QueuePlace(priority=-3, share=2.5)
+    assert queueing.change(db, run_id, most_workers=None, share=2.5, priority=-3) == place
     assert not claimed(db, run_id).capped
-    assert runs.progress(db, run_id).place == QueuePlace(priority=-3, share=2.5)
+    assert runs.progress(db, run_id).place == place
 
 
 def test_a_paused_run_hands_out_nothing_and_finishes_what_is_in_hand(db: Database) -> None:
@@ -109,17 +97,19 @@ def test_a_paused_run_is_cancelled_as_any_other(db: Database) -> None:
     assert runs.cancel(db, run_id)
     assert not queueing.unpause(db, run_id)
     assert queueing.change(db, run_id, priority=3) is None
-
-
-def test_an_unknown_run_has_no_place(db: Database) -> None:
     for call in (queueing.pause, queueing.unpause, queueing.change):
         with pytest.raises(ConfigurationError, match="no run 'x'"):
             call(db, "x")
 
 
 def test_contenders_are_those_that_wait_and_may_be_served(db: Database) -> None:
+    low = start(db)
+    assert not queueing.choice(db, low), "one run leaves no choice unless it has a cap"
+    queueing.change(db, low, most_workers=4)
+    assert queueing.choice(db, low)
+    queueing.change(db, low, most_workers=None)
     start(db, 0)  # nothing to hand out
-    low, capped, paused, high = start(db), start(db, most_workers=1), start(db), start(db)
+    capped, paused, high = start(db, most_workers=1), start(db), start(db)
     queueing.change(db, high, priority=1)
     queueing.pause(db, paused)
     claimed(db, low)
@@ -132,13 +122,6 @@ def test_contenders_are_those_that_wait_and_may_be_served(db: Database) -> None:
     assert not queueing.choice(db, "gone")
 
 
-def test_one_run_leaves_no_choice_unless_it_has_a_cap(db: Database) -> None:
-    run_id = start(db)
-    assert not queueing.choice(db, run_id)
-    queueing.change(db, run_id, most_workers=4)
-    assert queueing.choice(db, run_id)
-
-
 def test_messages_are_divided_among_runs_and_bounded_by_caps(db: Database) -> None:
     large, small, capped = start(db, 30), start(db, 4), start(db, 30, most_workers=2)
     caps = queueing.handing_out(db)
@@ -146,6 +129,5 @@ def test_messages_are_divided_among_runs_and_bounded_by_caps(db: Database) -> No
     assert queueing.waiting(db, caps, 1000) == 36
     assert queueing.waiting(db, caps, 35) == 35
     chosen = queueing.take(db, caps, 12, patience=60)
-    assert {run_id: len(indices) for run_id, indices in chosen.items()} == {
-        **{large: 6, small: 4, capped: 2}
-    }
+    counts = {run_id: len(indices) for run_id, indices in chosen.items()}
+    assert counts == {large: 6, small: 4, capped: 2}

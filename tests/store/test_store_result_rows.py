@@ -69,10 +69,8 @@ def test_a_table_may_have_no_row_and_any_text(db: Database) -> None:
     assert result_rows.replace(db, run_id, rows)
     assert counts(db, run_id)["class_word"] == 0
     with db.read() as connection:
-        [(entity, place)] = connection.execute(
-            select(*(entity_result.c[name] for name in ("entity", "place")))
-        ).all()
-    assert (entity, place) == ("NUL \0 and \ud800", None)
+        query = select(entity_result.c["entity"], entity_result.c["place"])
+        assert connection.execute(query).all() == [("NUL \0 and \ud800", None)]
 
 
 def test_what_cannot_be_written_leaves_the_rows_before(db: Database) -> None:
@@ -85,38 +83,29 @@ def test_what_cannot_be_written_leaves_the_rows_before(db: Database) -> None:
     assert counts(db, run_id) == filled(2)
 
 
-def test_a_run_that_is_not_over_gets_no_rows(db: Database) -> None:
-    run_id = start(db)
-    assert not result_rows.replace(db, run_id, make_rows())
-    assert counts(db, run_id) == NONE
+def test_rows_are_those_of_the_last_end(db: Database) -> None:
+    going, over = start(db), worked(db)
+    ended = runs.get(db, over).finished
+    assert not result_rows.replace(db, going, make_rows()), "it is not over"
+    assert not result_rows.replace(db, over, make_rows(), ended - 1.0), "it was over before"
+    assert counts(db, going) == counts(db, over) == NONE
+    assert result_rows.replace(db, over, make_rows(), ended)
     with pytest.raises(ConfigurationError, match="no run 'x'"):
         result_rows.replace(db, "x", make_rows())
 
 
-def test_rows_of_an_end_before_the_last_one_are_not_written(db: Database) -> None:
-    run_id = worked(db)
-    ended = runs.get(db, run_id).finished
-    assert not result_rows.replace(db, run_id, make_rows(), ended - 1.0)
-    assert counts(db, run_id) == NONE
-    assert result_rows.replace(db, run_id, make_rows(), ended)
-
-
-def test_a_run_that_is_reopened_loses_its_rows_and_others_keep_theirs(db: Database) -> None:
+def test_a_run_that_is_reopened_or_deleted_loses_its_rows_and_others_keep_theirs(
+    db: Database,
+) -> None:
     whole, broken = worked(db), worked(db, failing=True)
     for one in (whole, broken):
         assert result_rows.replace(db, one, make_rows())
         shards.redrive(db, one)
     assert counts(db, whole) == filled(2), "nothing was to be done again"
     assert counts(db, broken) == NONE
-
-
-def test_a_deleted_run_takes_its_rows_along(db: Database) -> None:
-    old, young = worked(db), worked(db)
-    for one in (old, young):
-        result_rows.replace(db, one, make_rows())
-    backdate(db, old, 100.0)
-    assert [one.id for one in upkeep.prune(db, upkeep.Age(50.0)).runs] == [old]
-    assert (counts(db, old), counts(db, young)) == (NONE, filled(2))
+    backdate(db, whole, 100.0)
+    assert [one.id for one in upkeep.prune(db, upkeep.Age(50.0)).runs] == [whole]
+    assert counts(db, whole) == NONE, "they go with their run"
 
 
 def backdate(db: Database, run_id: str, seconds: float) -> None:
@@ -127,9 +116,11 @@ def backdate(db: Database, run_id: str, seconds: float) -> None:
 
 
 def test_runs_that_are_over_and_have_no_rows(db: Database) -> None:
-    done, cancelled, written = worked(db), _cancelled(db, shards_saved=1), worked(db)
+    done, cancelled, written, empty = worked(db), start(db), worked(db), start(db)
+    claim = claimed(db, cancelled)
+    results.save(db, claim, make_result(claim.shard))
+    assert runs.cancel(db, cancelled) and runs.cancel(db, empty)
     result_rows.replace(db, written, make_rows())
-    _cancelled(db, shards_saved=0)
     start(db)
     for place, one in enumerate((done, cancelled, written)):
         backdate(db, one, 300.0 - 100.0 * place)
@@ -137,15 +128,6 @@ def test_runs_that_are_over_and_have_no_rows(db: Database) -> None:
     assert result_rows.over(db, again=True) == [done, cancelled, written]
     assert result_rows.over(db, at_least=250.0) == [done]
     assert result_rows.over(db, at_most=250.0) == [cancelled]
-
-
-def _cancelled(db: Database, *, shards_saved: int) -> str:
-    run_id = start(db)
-    for _ in range(shards_saved):
-        claim = claimed(db, run_id)
-        results.save(db, claim, make_result(claim.shard))
-    assert runs.cancel(db, run_id)
-    return run_id
 
 
 def test_writers_at_once_leave_the_rows_of_one(db: Database) -> None:

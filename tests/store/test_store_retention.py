@@ -174,11 +174,10 @@ def test_an_interrupted_deletion_is_finished_by_the_next(db, monkeypatch) -> Non
 
 
 def test_two_at_once_delete_each_run_once(db: Database) -> None:
-    made = {old_run(db, days) for days in (100, 200, 300)}
+    old = {old_run(db, days) for days in (100, 200, 300)}
     with ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda _: upkeep.prune(db, upkeep.Age(90 * DAY)), range(2)))
-    gone = [one.id for part in both for one in part.runs]
-    assert sorted(gone) == sorted(made)
+    assert sorted(one.id for part in both for one in part.runs) == sorted(old)
     assert ids(db) == set()
 
 
@@ -187,15 +186,10 @@ def months(postgres_url: str) -> Iterator[Database]:
     """A PostgreSQL database with runs of three past months in partitions."""
     from transexplain.store.revisions import open_database
 
+    days = {"0105": 300.0, "0106": 300.0, "0205": 280.0, "0206": 10.0, "0305": 200.0}
     with open_database(postgres_url, upgrade=True) as database:
-        for run_id, days in (
-            ("20260105-00000000", 300.0),
-            ("20260106-00000000", 300.0),
-            ("20260205-00000000", 280.0),
-            ("20260206-00000000", 10.0),
-            ("20260305-00000000", 200.0),
-        ):
-            old_run(database, days, run_id)
+        for date, age_of in days.items():
+            old_run(database, age_of, f"2026{date}-00000000")
         upkeep.maintain(database)
         yield database
 
@@ -207,22 +201,14 @@ def test_whole_months_are_dropped_others_deleted_by_row(months: Database) -> Non
     gone = upkeep.prune(months, upkeep.Age(90 * DAY))
     assert [month.name for month in gone.months] == ["202601", "202603"]
     assert gone.freed > 0
-    assert {one.id for one in gone.runs} == {
-        "20260105-00000000",
-        "20260106-00000000",
-        "20260205-00000000",
-        "20260305-00000000",
-        old_hex,
-    }
+    pruned = {f"2026{date}-00000000" for date in ("0105", "0106", "0205", "0305")}
+    assert {run.id for run in gone.runs} == pruned | {old_hex}
     assert ids(months) == {"20260206-00000000"}
-    assert rows_left(months, "20260206-00000000")["item"] == 9
-    assert rows_left(months, "20260206-00000000")["failure"] == 3
+    left = rows_left(months, "20260206-00000000")
+    assert (left["item"], left["failure"]) == (9, 3)
     with months.read() as connection:
-        names = [month.name for month in upkeep.months(connection)]
-        left = connection.execute(select(func.count()).select_from(metadata.tables["item"]))
-        assert left.scalar_one() == 9
-    assert "202602" in names
-    assert not {"202601", "202603"} & set(names)
+        names = {month.name for month in upkeep.months(connection)}
+    assert "202602" in names and not {"202601", "202603"} & names
 
 
 @pytest.mark.postgres

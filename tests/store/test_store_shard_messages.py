@@ -74,10 +74,7 @@ def test_runs_have_equal_parts_and_never_one_that_ended(db: Database) -> None:
     runs.cancel(db, second)
     assert queueing.waiting(db, queueing.handing_out(db), 100) == 6
     assert queueing.waiting(db, queueing.handing_out(db), 4) == 4
-    assert taken(db, 4, patience=10) == {
-        first: [0, 1],
-        third: [0, 1],
-    }
+    assert taken(db, 4, patience=10) == {first: [0, 1], third: [0, 1]}
 
 
 def test_takers_at_once_share_the_shards(db: Database) -> None:
@@ -104,11 +101,7 @@ def test_messages_are_timed_by_the_database(db: Database) -> None:
     run_id = start(db)
     assert shards.claim(db, run_id, "worker", 60.0, 0)
     queueing.take(db, {run_id: None}, 9, patience=0)
+    query = shard.select().with_only_columns(DatabaseTime() - shard.c.hinted).order_by("index")
     with db.read() as connection:
-        ages = list(
-            connection.execute(
-                shard.select().with_only_columns(DatabaseTime() - shard.c.hinted).order_by("index")
-            ).scalars()
-        )
-    assert ages[0] is None
-    assert all(0 <= one < 30 for one in ages[1:])
+        first, *others = connection.execute(query).scalars()
+    assert first is None and all(0 <= age < 30 for age in others)

@@ -15,7 +15,7 @@ import pytest
 import s3fs
 from faulty_s3 import BUCKET, FaultyS3
 from sqlalchemy import func, select, update
-from store_samples import make_plan, make_result, make_shards, same
+from store_samples import make_plan, make_result, make_shards, same, work
 
 from transexplain.errors import DamagedRowError, FencedError, ObjectStoreError
 from transexplain.files import remote_files
@@ -88,15 +88,13 @@ def test_files_alone_give_what_the_store_gives(db: Database, place: str) -> None
         assert all(same(a, b) for a, b in pairs)
         assert list(readers.iter_mentions(db, one)) == list(readers.iter_mentions(db, plain))
         assert list(readers.iter_answers(db, one)) == list(readers.iter_answers(db, plain))
-        few = ["id-9", "id-2", "nobody"]
-        assert [found.item_id for found in readers.iter_items(db, one, item_ids=few)] == [
-            "id-2",
-            "id-9",
-        ]
-        assert run_totals.items_of(db, one, ["names"], 99) == run_totals.items_of(
-            db, plain, ["names"], 99
-        )
-        assert run_totals.conservation(db, one, 0.1) == run_totals.conservation(db, plain, 0.1)
+        few = readers.iter_items(db, one, item_ids=["id-9", "id-2", "nobody"])
+        assert [item.item_id for item in few] == ["id-2", "id-9"]
+        for total, argument in (
+            (run_totals.items_of, (["names"], 99)),
+            (run_totals.conservation, (0.1,)),
+        ):
+            assert total(db, one, *argument) == total(db, plain, *argument)
         assert damaged(db, one) == []
     with db.read() as connection:
         counts = select(attribution.c.run_id, func.count()).group_by(attribution.c.run_id)
@@ -110,34 +108,22 @@ def test_files_and_manifest_are_plain(db: Database, tmp_path: Path) -> None:
     listed = json.loads((folder / "_manifest").read_text())
     assert [one["name"] for one in listed["files"]] == committed(db, run_id)
     assert names(db, run_id) == ["_manifest", *committed(db, run_id)]
-    assert (listed["run"], listed["state"], listed["items"], listed["rows"]) == (
-        run_id,
-        "done",
-        9,
-        18,
-    )
+    assert [listed[key] for key in ("run", "state", "items", "rows")] == [run_id, "done", 9, 18]
     table = pq.read_table(folder / "shard-000001-token-1.parquet")
-    assert {one["name"]: one["type"] for one in listed["columns"]} == {
-        one.name: str(one.type) for one in table.schema
-    }
+    types = {column["name"]: column["type"] for column in listed["columns"]}
+    assert types == {column.name: str(column.type) for column in table.schema}
     row = table.to_pylist()[0]
     [first, *_] = readers.iter_attributions(db, run_id, item_ids=["id-5"])
-    assert (row["item_id"], row["idx"], row["target"], row["logit"]) == (
-        "id-5",
-        5,
-        "predicted",
-        first.logit,
-    )
+    assert (row["item_id"], row["idx"], row["target"]) == ("id-5", 5, "predicted")
+    assert row["logit"] == first.logit
     assert row["relevance"] == first.relevance.tolist()
     assert row["starts"] == [token.start for token in first.features]
     assert json.loads(row["pieces"])["0"] == "[CLS]" == first.features[0].text
     assert row["ledger_total"] == first.ledger.total
     assert row["mentions"][0]["entity"] == "Ann"
-    asked = (
-        "SELECT item_id, target, ledger_gap, len(mentions) FROM read_parquet(?) "
-        "ORDER BY idx, target"
-    )
-    found = duckdb.sql(asked, params=[str(folder / "*.parquet")]).fetchall()
+    columns = "item_id, target, ledger_gap, len(mentions)"
+    query = f"SELECT {columns} FROM read_parquet(?) ORDER BY idx, target"
+    found = duckdb.sql(query, params=[str(folder / "*.parquet")]).fetchall()
     assert len(found) == 18
     assert found[0][:2] == ("id-1", "contrast:positive-negative")
     assert found[0][2] is None and found[1][3] == 1
@@ -296,14 +282,10 @@ def test_files_that_are_said_to_be_lost_are_written_again(db, tmp_path, keep: Ke
     assert runs.get(db, run_id).state == "done"
     assert sink_files.faults(db, run_id) == {} and damaged(db, run_id) == []
     assert len(list(readers.iter_attributions(db, run_id))) == 18
-
-
-def test_a_manifest_at_the_place_says_that_files_are_lost(db: Database, tmp_path: Path) -> None:
-    run_id = saved(db, str(tmp_path / "lake-{run}"))
-    for one in (tmp_path / f"lake-{run_id}").glob("*.parquet"):
-        one.unlink()
-    assert sorted(sink_files.faults(db, run_id)) == [0, 1, 2]
-    assert shards.redrive(db, run_id) == 3
+    if keep == "sink":
+        for file in (tmp_path / f"lake-{run_id}").glob("*.parquet"):
+            file.unlink()
+        assert sorted(sink_files.faults(db, run_id)) == [0, 1, 2], "the manifest is at the place"
 
 
 def old(db: Database, run_id: str) -> None:
@@ -345,10 +327,7 @@ def test_cancelled_runs_list_what_was_saved(db: Database, place: str) -> None:
 
 def test_where_every_item_failed_there_is_no_file(db: Database, tmp_path: Path) -> None:
     run_id = created(db, str(tmp_path / "{run}"))
-    for index, one in enumerate(make_shards()):
-        claim = shards.claim(db, run_id, "w", 60, index)
-        results.save(db, claim, make_result(one, failing=frozenset(range(one.start, one.stop))))
-    assert runs.finalise(db, run_id)
+    work(db, run_id, failing=frozenset(range(12)))
     assert names(db, run_id) == ["_manifest"]
     assert shards.redrive(db, run_id) == 0
 

@@ -31,6 +31,8 @@ from transexplain.types.tokens import Token
 CLASSES = ("negative", "positive")
 ANNS = ("Ann", "Ava", "Amy", "Ada", "Abby", "Alma")
 BOBS = ("Bob", "Ben", "Bill", "Bert", "Brad", "Beau")
+#: both, as groups
+GROUPS = (EntityGroup(name="anns", terms=ANNS), EntityGroup(name="bobs", terms=BOBS))
 POSITIVE = Answer(name="positive", plus=(1,), minus=(0,))
 WORTH = {"good": 1.0, "bad": -1.0, **dict.fromkeys(ANNS, 0.5)}  # the bias of this made-up model
 
@@ -307,10 +309,6 @@ def image_run(db: Database, folder: Path, count: int = 6) -> str:
         ),
         targets=("top:1",),
     )
-
-
-def shown_tags(document: str) -> set[str]:
-    return {tag for tag, _ in Visible(document).tags}
 
 
 def write_picture(folder: Path, name: str, size: tuple[int, int] = (24, 16)) -> Path:

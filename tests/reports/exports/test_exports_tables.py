@@ -4,9 +4,8 @@ import copy
 import csv
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jsonschema
 import pytest
@@ -23,7 +22,6 @@ from transexplain.reports.exports.text_exports import SCHEMAS, file_name, schema
 from transexplain.reports.phrasing import spreadsheet_safe
 from transexplain.reports.runs_compared import compare_runs
 from transexplain.reports.summary import summarise
-from transexplain.reports.tables import record_columns
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
 
@@ -43,7 +41,6 @@ def test_the_tables_hold_the_numbers_of_the_summary(db: Database, tmp_path: Path
     run_id = biased_run(db)
     found = tables(db, run_id, tmp_path / "out")
     summary = summarise(db, run_id)
-    assert summary.groups is not None
     whole = [row for row in found["groups"] if not row["split_by"]]
     assert len(whole) == len(summary.groups.rows) == 2
     for cells, row in zip(whole, summary.groups.rows, strict=True):
@@ -52,13 +49,6 @@ def test_the_tables_hold_the_numbers_of_the_summary(db: Database, tmp_path: Path
         assert float(cells["difference"]) == row.difference
         assert float(cells["difference_low"]) == row.difference_interval[0]
         assert float(cells["adjusted_p"]) == row.adjusted_p
-    assert list(found["verdicts"][0])[:5] == [
-        "group_name",
-        "reference",
-        "state",
-        "mention",
-        "mention_prediction",
-    ]
     described = {(row["file"], row["column"]): row["meaning"] for row in found["columns"]}
     for name in ("verdicts", "measures", "groups", "outcomes", "failures", "words"):
         assert all(described[name, column] for column in found[name][0])
@@ -112,47 +102,14 @@ def test_no_cell_begins_a_formula(text: str) -> None:
         float(cell)
 
 
-@dataclass(frozen=True)
-class Inner:
-    size: float
-    names: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Outer:
-    name: str
-    kind: Literal["a", "b"] | None
-    within: tuple[float, float] | None
-    inner: Inner | None
-    many: tuple[Inner, ...] = ()
-
-
-def test_records_as_columns() -> None:
-    columns = record_columns(Outer)
-    assert [one.title for one in columns] == [
-        "name",
-        "kind",
-        "within_low",
-        "within_high",
-        "inner_size",
-    ]
-    whole = Outer("x", "a", (1.0, 2.0), Inner(3.0))
-    assert [one.cell(whole) for one in columns] == ["x", "a", 1.0, 2.0, 3.0]
-    empty = replace(whole, within=None, inner=None)
-    assert [one.cell(empty) for one in columns] == ["x", "a", None, None, None]
-
-
 def test_a_folder_that_holds_something_or_cannot_be_made(db: Database, tmp_path: Path) -> None:
     run_id = biased_run(db)
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine.txt").write_text("keep", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match="is not empty"):
-        export(db, run_id, "csv", full)
-    with pytest.raises(ConfigurationError, match="is a file"):
-        export(db, run_id, "csv", full / "mine.txt")
-    with pytest.raises(ConfigurationError, match="cannot write"):
-        export(db, run_id, "csv", full / "mine.txt" / "out")
+    for place in (full, full / "mine.txt", full / "mine.txt" / "out"):
+        with pytest.raises(ConfigurationError, match=str(place)):
+            export(db, run_id, "csv", place)
     assert [path.name for path in full.iterdir()] == ["mine.txt"]
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from gallery import Gallery
+from markupsafe import Markup
 from report_samples import ANNS, BOBS, Visible, explained_text, stored_run
 
 from transexplain.errors import ConfigurationError
@@ -13,6 +14,7 @@ from transexplain.reports.exports import markdown
 from transexplain.reports.exports.export_run import export
 from transexplain.reports.phrasing import markdown_text
 from transexplain.reports.sections.item_fates import FailureExample, FailureKind
+from transexplain.reports.tables import Column, Columns, headings, markdown_table
 from transexplain.store.database import Database
 from transexplain.types.items import EntityGroup, ItemFailure
 
@@ -32,7 +34,6 @@ def hostile_run(db: Database) -> str:
 @pytest.mark.parametrize("form", ["markdown", "model-card", "annex-iv"])
 def test_what_the_data_says_is_neither_markup_nor_html(db: Database, form: str) -> None:
     text = export(db, hostile_run(db), form, None)
-    assert text is not None
     body = text.split("---\n")[-1] if form == "model-card" else text
     assert not Visible(body).tags
     assert "<img" not in body and "`c`" not in body and "@everyone" not in body
@@ -44,7 +45,6 @@ def test_what_the_data_says_is_neither_markup_nor_html(db: Database, form: str) 
 
 def test_the_comment_stays_short_whatever_there_is(gallery: Gallery) -> None:
     summary = gallery.summary("biased")
-    assert summary.groups is not None
     row = summary.groups.rows[0]
     rows = tuple(replace(row, group=f"group {number}") for number in range(200))
     failures = tuple(
@@ -68,3 +68,26 @@ def test_an_evaluation_has_no_explanations(gallery: Gallery, tmp_path: Path, for
     with evaluation.open() as db, pytest.raises(ConfigurationError, match="is an evaluation"):
         export(db, evaluation.id, form, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+# ---- the tables of texts and pages
+
+
+def test_markdown_escapes_cells_aligns_numbers_and_cuts() -> None:
+    columns: Columns[tuple[str, float | None]] = (
+        Column("Name", lambda row: row[0]),
+        Column("Weight", lambda row: "" if row[1] is None else f"{row[1]:.1f}", right=True),
+    )
+    basket = [("apple", 0.25), ("a|b *c*", None), ("x" * 30, 2.0)]
+    lines = list(markdown_table(columns, basket, longest=10))
+    assert lines[:3] == ["| Name | Weight |", "|---|---:|", "| apple | 0.2 |"]
+    assert lines[3:] == [r"| a\|b \*c\* |  |", f"| {'x' * 9}… | 2.0 |"]
+    assert list(markdown_table(columns, basket, most=1)) == lines[:3]
+
+
+def test_headings_escape_texts_keep_markup_and_leave_out_none() -> None:
+    head = headings("<b>", ("Share [95\u00a0%]", "num"), None, "", (Markup("<svg></svg>"), "plot"))
+    assert head == Markup(
+        '<thead><tr><th scope="col">&lt;b&gt;</th><th scope="col" class="num">Share [95&nbsp;%]'
+        '</th><td></td><th scope="col" class="plot"><svg></svg></th></tr></thead>'
+    )

@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from gallery import Gallery
 from report_samples import biased_run
 
 from transexplain.errors import ConfigurationError
@@ -92,20 +93,15 @@ def test_parameters_metrics_and_files(
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_tracker_that_is_not_installed(
-    db: Database, monkeypatch: pytest.MonkeyPatch, name: str
+def test_a_tracker_takes_no_path_and_has_to_be_installed(
+    gallery: Gallery, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    run_id = biased_run(db)
-    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'"):
-        export(db, run_id, name, None)
-
-
-@pytest.mark.parametrize("name", TRACKERS)
-def test_a_tracker_takes_no_path(db: Database, tmp_path: Path, name: str) -> None:
-    biased_run(db)
-    with pytest.raises(ConfigurationError, match="leave out -o"):
-        export(db, "latest", name, tmp_path / "out")
+    with gallery["biased"].open() as db:
+        with pytest.raises(ConfigurationError, match="-o"):
+            export(db, "latest", name, tmp_path / "out")
+        with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{name}\]'"):
+            export(db, "latest", name, None)
 
 
 @pytest.mark.exhaustive

@@ -10,7 +10,6 @@ from report_samples import biased_run, explained_text, stored_run
 from transexplain.errors import ConfigurationError
 from transexplain.reports.exports import workbook
 from transexplain.reports.exports.export_run import export
-from transexplain.store import runs
 from transexplain.store.database import Database
 
 openpyxl = pytest.importorskip("openpyxl", reason="the extra `excel` is not installed")
@@ -59,9 +58,3 @@ def test_a_table_that_no_sheet_holds_is_refused(
     with pytest.raises(ConfigurationError, match="csv"):
         export(db, run_id, "xlsx", path)
     assert not path.exists()
-    monkeypatch.undo()
-    with db.begin() as connection:
-        connection.exec_driver_sql("UPDATE run SET state = 'running'")
-    assert runs.get(db, run_id).state == "running"
-    with pytest.raises(ConfigurationError, match="not over"):
-        export(db, run_id, "xlsx", path)
