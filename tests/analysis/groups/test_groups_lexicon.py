@@ -93,11 +93,6 @@ def test_unreadable_files(tmp_path: Path, name: str, data: bytes, says: str) -> 
         load_lexicon(path)
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LexiconError, match=r"nowhere\.yaml"):
-        load_lexicon(tmp_path / "nowhere.yaml")
-
-
 def test_flags_and_several_spellings_of_one_entity(tmp_path: Path) -> None:
     path = write(
         tmp_path,
@@ -186,17 +181,6 @@ def test_an_unknown_shipped_lexicon_names_those_there_are() -> None:
     known = "builtin:gender, builtin:nationality, builtin:religion"
     with pytest.raises(LexiconError, match=f"builtin:names; known: {known}"):
         load_lexicon("builtin:names")
-
-
-@pytest.mark.shared
-def test_the_real_lexicon_loads(shared_dir: Path) -> None:
-    path = shared_dir / "real/lexicons/entity_groups.json"
-    raw = json.loads(path.read_text(encoding="utf-8"))
-    groups = load_lexicon(path)
-    assert [group.name for group in groups] == list(raw)
-    for group in groups:
-        assert set(group.terms) == {" ".join(term.split()) for term in raw[group.name]["terms"]}
-        assert group.source == raw[group.name]["source"]
 
 
 def test_escapes_that_make_one_letter_together_are_that_letter(tmp_path: Path) -> None:

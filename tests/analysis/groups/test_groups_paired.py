@@ -80,16 +80,6 @@ def test_mentions_without_a_pair_are_counted_and_left_out() -> None:
     assert (row.class_name, row.mentions, row.change) == ("positive", 1, 1.0)
 
 
-def test_classes_of_one_item_stay_apart() -> None:
-    one = mention("g", "Ann", 1.0)
-    other = replace(one, class_name="negative")
-    totals = PairedTotals()
-    totals.add([one, other], [replace(one, relevance=1.5), replace(other, relevance=-1.0)])
-    found = {row.class_name: row for row in shift_table(totals, Rules())}
-    assert [(row.mentions, row.change) for row in found.values()] == [(1, -2.0), (1, 0.5)]
-    assert list(found) == ["negative", "positive"]
-
-
 def test_five_entities_can_never_be_beyond_chance_and_the_note_says_so() -> None:
     row = rows(totals_of({"g": moved("g", [9.0] * 5)}))["g"]
     assert row.p == pytest.approx(0.0625)

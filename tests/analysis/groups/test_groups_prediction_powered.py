@@ -3,12 +3,9 @@
 import math
 import random
 
-import numpy as np
 import pytest
 from mixed_samples import Corpus, corpus, paired
 
-from benchmarks.prediction_powered import parameters, study, table
-from benchmarks.prediction_powered_data import Population
 from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.intervals import one_sample
 from transexplain.analysis.groups.mixed_audits import (
@@ -224,57 +221,4 @@ def test_rare_entities_need_a_larger_sample() -> None:
     assert needed_share(5.0) == 1.0
 
 
-def test_no_sample_at_all() -> None:
-    made = corpus({"A": 0.5, "B": 0.0}, noisy)
-    rows = mixed_table(made.cells(), RULES, ExactSample(), 0.0)
-    assert {row.verdict for row in rows} == {"inconclusive", "reference"}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("cheap", [noisy, overstating])
-def test_intervals_hold_the_exact_mean(cheap) -> None:
-    made = corpus({"A": 0.3, "B": 0.0}, cheap, mentions=20)
-    truth = {row.group: row.cheap for row in mixed_groups(made.cells(True), ExactSample(), 0.0)}
-    cells, held, requested, widths = made.cells(), 0, 0, []
-    for seed in range(400):
-        for row in mixed_groups(cells, *made.sample(0.3, seed)):
-            held += row.interval[0] <= truth[row.group] <= row.interval[1]
-            requested += 1
-            widths.append(row.narrowing)
-    assert held / requested > 0.93  # room for errors that are not there makes it more than 0.95
-    assert max(widths) < 0.8
-
-
 # ---- the benchmark of corrected group means, on simulated relevance
-
-
-def made(relevance: np.ndarray) -> Population:
-    rows = len(relevance)
-    return Population(
-        item=np.arange(rows),
-        key=np.arange(rows) % 12,
-        relevance=relevance,
-        names=tuple((group, f"{group}{number}") for group in "AB" for number in range(6)),
-        rows=rows,
-    )
-
-
-def test_the_study_counts_what_intervals_hold() -> None:
-    draw = np.random.default_rng(3)
-    exact = draw.normal(0.2, 0.3, 600)
-    cheap = exact + draw.normal(0.5, 0.05, 600)
-    means, differences = study(made(cheap), made(exact), 0.3, 40, 10)
-    assert set(means) == set(differences) == {"A", "B"}
-    for found in means.values():
-        assert found.used == 40
-        assert found.covered >= 34
-        assert found.width < 0.6 * found.alone_width
-    shown = table(means, differences, 40)
-    assert shown.count("\n") == 4 and "| all |" in shown
-
-
-def test_parameters_are_yaml() -> None:
-    found = parameters(["gamma=0.25", "steps=8", "explainer=a=b.te"])
-    assert found == {"gamma": 0.25, "steps": 8, "explainer": "a=b.te"}
-    with pytest.raises(ValueError, match="NAME=VALUE, and this"):
-        parameters(["steps"])

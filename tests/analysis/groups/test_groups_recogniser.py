@@ -89,12 +89,6 @@ def test_ambiguous_terms_count_within_a_recognised_entity() -> None:
     assert (len(matches.kept), len(matches.dropped)) == (0, 1), "only a part of it was recognised"
 
 
-def test_a_term_that_is_not_ambiguous_needs_no_entity() -> None:
-    plain = EntityGroup(name="people/plain", terms=("teacher",))
-    counted = found(plan_with(PEOPLE, [], plain, ambiguous="recogniser"), "a teacher left")
-    assert [m.surface for m in counted] == ["teacher"]
-
-
 @pytest.mark.parametrize(
     ("source", "types", "message"),
     [

@@ -5,12 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_audits import audited_in
 from plain_records import new_outcome
 from report_samples import image_attribution, stored_run
-from shortcut_letters import WORD, ShortcutLetters, make_shortcut_letters
 from typer.testing import CliRunner
-from watermarked import MARKED_DIGIT, Watermarked, make_watermarked
 
 from orchestrator.cli import app
 from transexplain.analysis.strategies.discover_strategies import ClassSample, discover
@@ -130,60 +127,6 @@ def test_unknown_targets_and_classes_are_reported(db: Database) -> None:
         discover(db, run, target="all")
     with pytest.raises(ConfigurationError, match="target 'predicted'"):
         discover(db, run, class_name="cow")
-
-
-@pytest.fixture(scope="module")
-def watermarked(tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
-    return make_watermarked(tmp_path_factory.mktemp("watermarked"))
-
-
-@pytest.mark.exhaustive
-def test_watermarked_pictures_are_isolated_without_knowing_where(
-    watermarked: Watermarked, tmp_path: Path
-) -> None:
-    with audited_in(
-        tmp_path,
-        name="watermark",
-        model=str(watermarked.model_dir),
-        data={"source": f"imagefolder:{watermarked.image_dir}"},
-        targets=["predicted"],
-        evaluation={"items": 0},
-    ) as (db, run):
-        found = discover(db, run)
-    marked_class = of(found, MARKED_DIGIT)
-    held = [(cluster, set(cluster.item_ids)) for cluster in marked_class.clusters]
-    cluster, ids = max(held, key=lambda one: len(one[1] & watermarked.marked))
-    assert len(ids & watermarked.marked) / len(ids) > 0.9  # purity
-    assert len(ids & watermarked.marked) / len(watermarked.marked) > 0.9
-    assert cluster.suspicions[0].region == "bottom right corner"
-    assert cluster.suspicions[0].share > 0.5
-    flagged = {one.class_name for one in found.classes for each in one.clusters if each.suspicions}
-    assert flagged == {MARKED_DIGIT}
-
-
-@pytest.fixture(scope="module")
-def shortcut(tmp_path_factory: pytest.TempPathFactory) -> ShortcutLetters:
-    return make_shortcut_letters(tmp_path_factory.mktemp("letters"))
-
-
-@pytest.mark.exhaustive
-def test_a_rare_word_that_gives_a_class_away_is_named(shortcut: ShortcutLetters, tmp_path):
-    with audited_in(
-        tmp_path,
-        name="letters",
-        model=str(shortcut.model_dir),
-        data={"source": str(shortcut.dataset), "id": "id"},
-        targets=["predicted"],
-        evaluation={"items": 0},
-    ) as (db, run):
-        found = discover(db, run)
-    flagged = [
-        (one.class_name, each) for one in found.classes for each in one.clusters if each.suspicions
-    ]
-    assert [name for name, _ in flagged] == ["positive"]
-    ((_, cluster),) = flagged
-    assert cluster.suspicions[0].word == WORD.lower()
-    assert len(set(cluster.item_ids) & shortcut.planted) / cluster.size > 0.9
 
 
 @pytest.mark.exhaustive
