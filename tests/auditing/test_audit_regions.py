@@ -187,22 +187,3 @@ def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
     assert [one.group for one in regions.observations(iter(ends))] == [RED, BLUE]
     ends[1] = replace(done, outcome=None, attributions=())
     assert [one.group for one in regions.observations(iter(ends))] == [BLUE]
-
-
-@pytest.mark.exhaustive
-def test_why_no_region_was_hidden_is_reported(tmp_path: Path) -> None:
-    keys = make_region_audit(tmp_path)
-    column = {"column": "at", "randomised": False}
-    for groups, says in (
-        ({"reference": BLUE, "check": 0}, "groups.check is 0"),
-        (column, "groups of whole pictures have none"),
-    ):
-        folder = tmp_path / says[:12]
-        folder.mkdir()
-        data = {name: one for name, one in keys["data"].items() if name != "spans"}
-        own = {**keys, "groups": groups, "data": data if groups is column else keys["data"]}
-        with audited_in(folder, **own) as (db, run):
-            found = summarise(db, run).groups
-        assert found is not None and not found.counterfactuals
-        assert found.verdicts[0].mention == "open"
-        assert says in " ".join(found.verdicts[0].mention_reasons)

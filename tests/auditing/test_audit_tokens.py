@@ -106,11 +106,6 @@ def test_names_that_are_not_recognised_are_found(tmp_path: Path, column: bool) -
     }
 
 
-def test_a_model_that_recognises_all_names_is_equivalent(tmp_path: Path) -> None:
-    [row] = rates_of(tmp_path, {"ours": 0.0, "theirs": 0.25})
-    assert {measure.state for measure in row.measures} == {"inside"}
-
-
 def test_without_labels_names_are_the_entities(tmp_path: Path) -> None:
     rows = {
         row.prediction: row
