@@ -7,7 +7,6 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import (
     METRICS,
     axis_of,
-    bound_metric,
     curve_of,
     metric_facts,
     metric_parameters,
@@ -15,9 +14,7 @@ from transexplain.evaluating.metrics import (
 from transexplain.evaluating.metrics.metric_table import CURVES
 from transexplain.evaluating.metrics.perturbation_curves import (
     PerturbationCurve,
-    evenly,
     probabilities,
-    too_small,
 )
 from transexplain.types.scores import MetricSpec
 
@@ -62,11 +59,6 @@ def test_least_relevant_are_hidden_first() -> None:
     assert masks.astype(int).tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
     half = PerturbationCurve(order="least", act="hidden", shares=(0.5,), measure="kept")
     assert half.masks(RELEVANCE).astype(int).tolist() == [[1, 0, 1, 0]]
-
-
-def test_equal_relevances_keep_their_order() -> None:
-    first = PerturbationCurve(order="most", act="shown", shares=(0.5,), measure="kept")
-    assert first.masks(np.zeros(4)).astype(int).tolist() == [[1, 1, 0, 0]]
 
 
 def test_activation_is_the_area_under_the_probability() -> None:
@@ -128,15 +120,6 @@ def test_probabilities_of_every_kind_of_head() -> None:
     assert probabilities(given) is given
 
 
-def test_an_item_of_one_position_has_no_order() -> None:
-    assert too_small(2) is None
-    for features, printed in ((1, "one position"), (0, "no position")):
-        scored = too_small(features)
-        assert scored is not None
-        assert scored.value is None
-        assert printed in scored.reason
-
-
 @pytest.mark.parametrize("name", CURVES)
 def test_every_curve_takes_a_baseline(name: str) -> None:
     found = curve(name, baseline="pad", over="words")
@@ -174,15 +157,6 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
 def test_a_wrong_parameter_is_named(name: str, params: dict[str, object], printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         curve(name, **params)
-
-
-def test_a_map_metric_names_its_parameters() -> None:
-    with pytest.raises(ConfigurationError, match="'sparsity' has no parameter 'x'"):
-        bound_metric(MetricSpec(name="sparsity", params={"x": 1}))
-
-
-def test_even_shares_are_exact_tenths() -> None:
-    assert evenly(10) == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 import torch
 from evidence_cases import picture_case
 from PIL import Image
-from tiny_models import wordpiece
 from torch import nn
 
 import transexplain as te
@@ -338,63 +337,3 @@ def test_a_picture_model_that_looks_at_one_spot() -> None:
         assert min(found[method, "segmentation-ap"]) > 0.9
     assert np.mean(found["random", "segmentation-miou"]) < 0.5
     assert np.mean(found["random", "pixel-accuracy"]) < 0.7
-
-
-class Bag(nn.Module):
-    """Says `yes` by the words it knows to be good, wherever they stand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(18, 4)
-        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
-        self.head = nn.Linear(4, 2, bias=False)
-        with torch.no_grad():
-            self.words.weight.zero_()
-            self.words.weight[11] = torch.tensor([1.0, 2.0, 0.5, 1.0])  # good
-            self.words.weight[7] = torch.tensor([2.0, 0.5, 1.0, 0.1])  # nice
-            for layer in self.layers:
-                layer.weight.copy_(torch.eye(4))
-                layer.bias.zero_()
-            self.head.weight.copy_(torch.tensor([[0.0] * 4, [1.0] * 4]))
-
-    def forward(self, input_ids: Any, attention_mask: Any, **_: Any) -> torch.Tensor:
-        states = self.words(input_ids)
-        for layer in self.layers:
-            states = layer(states)
-        return self.head((states * attention_mask[..., None]).sum(1))
-
-
-@pytest.mark.parametrize("method", ["lrp", "gradient-x-input"])
-def test_a_text_model_that_knows_two_words(method: str) -> None:
-    model = te.wrap(Bag().eval(), modality="text", tokenizer=wordpiece(), classes=["no", "yes"])
-    texts = ["a film nice a un x e a film x e", "goods a good x e film a film nice a x film"]
-    items = [
-        Item(
-            id=str(n),
-            index=n,
-            content=text,
-            evidence=Evidence(
-                spans=tuple(
-                    (text.index(f" {word}") + 1, text.index(f" {word}") + 5)
-                    for word in ("nice", "good")
-                    if f" {word}" in text
-                )
-            ),
-        )
-        for n, text in enumerate(texts)
-    ]
-    metrics = [
-        MetricSpec(name="rationale-auprc"),
-        MetricSpec(name="rationale-iou", params={"share": 0.15}),
-        MetricSpec(name="rationale-iou-f1", params={"share": 0.15}),
-        MetricSpec(name="token-f1"),
-    ]
-    found = values_of(model, items, [method], metrics)
-    assert found[method, "rationale-auprc"] == [1.0, 1.0]
-    # 0.15 of 11 tokens is 2, of which 1 is marked; of 12 it is 2, both marked
-    assert found[method, "rationale-iou"] == [0.5, 1.0]
-    # equal relevance of 0: the first token is the other passage of the first text
-    assert found[method, "rationale-iou-f1"] == pytest.approx([2 / 3, 1.0])
-    assert found[method, "token-f1"] == pytest.approx(
-        [(2 / 11 + 7 * 2 / 12) / 8, (4 / 12 + 7 * 4 / 14) / 8]
-    )
