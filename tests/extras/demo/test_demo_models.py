@@ -1,128 +1,15 @@
 """The demo's classifiers: quick ones for the plumbing, whole ones (slow) for what they learn."""
 
-import csv
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from safetensors.torch import load_file
 
-from transexplain.analysis.groups.lexicon import load_lexicon
-from transexplain.analysis.groups.mention_matching import Matcher
 from transexplain.extras.demo import image_model, text_model
 from transexplain.extras.demo.demo_run import run_demo
-from transexplain.extras.demo.image_model import make_image_demo
-from transexplain.extras.demo.text_model import make_text_demo
-from transexplain.models.load import load_model
-from transexplain.models.loaded_model import LoadedModel
-from transexplain.types.items import Item, ItemFailure
-
-
-class NoTaps:
-    """Runs a model without listening."""
-
-    def input_layer(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
-    def encoder_begins(self) -> None:
-        pass
-
-
-def quick_text(folder: Path, seed: int) -> Path:
-    return make_text_demo(folder, seed, training_letters=40, audit_letters=24)
-
-
-def quick_image(folder: Path, seed: int) -> tuple[Path, Path]:
-    return make_image_demo(folder, seed, held_out=1700, epochs=1)
-
-
-@torch.no_grad()
-def logits(model: LoadedModel, contents: list) -> np.ndarray:
-    """(B, C) in the order of `contents`."""
-    found = []
-    for start in range(0, len(contents), 100):
-        items = [
-            Item(id=str(i), index=i, content=content)
-            for i, content in enumerate(contents[start : start + 100])
-        ]
-        encoded = model.encode(items)
-        assert not any(isinstance(entry, ItemFailure) for entry in encoded)
-        found.append(model.run(model.collate(encoded), at=model.default_at, taps=NoTaps()).numpy())
-    return np.concatenate(found)
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "letters.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def pictures(image_dir: Path) -> tuple[list, list[str]]:
-    from PIL import Image
-
-    paths = sorted(image_dir.glob("*/*.png"))
-    return [Image.open(path).copy() for path in paths], [path.parent.name for path in paths]
-
-
-@pytest.mark.exhaustive
-def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
-    model_dir = quick_text(tmp_path, seed=0)
-    model = load_model(model_dir)
-    assert (model.modality, model.classes) == ("text", text_model.CLASSES)
-    texts = [row["text"] for row in rows(tmp_path)]
-    assert logits(model, texts).shape == (3 * 24, 2)
-    assert not list(model_dir.glob("*.bin"))
-    (letter, foreign) = model.encode(
-        [Item(id="a", index=0, content=texts[0]), Item(id="b", index=1, content="Zebras")]
-    )
-    plain = [token for token in letter.features if not token.special]
-    assert len({token.word for token in plain}) == len(plain), "every word is one token"
-    assert [token.text for token in foreign.features if not token.special] == list("Zebras")
-    lexicon = load_lexicon(tmp_path / "names.yaml")
-    assert {group.name for group in lexicon} == {*text_model.NAMES}
-    matcher = Matcher(lexicon)
-    assert all(len(matcher.find(text)) == 1 for text in texts), "one name in each"
-
-
-@pytest.mark.exhaustive
-def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
-    model_dir, image_dir = quick_image(tmp_path, seed=0)
-    model = load_model(model_dir)
-    assert (model.modality, model.classes) == ("image", tuple("0123456789"))
-    contents, labels = pictures(image_dir)
-    assert len(contents) == 1700
-    assert set(labels) == set(model.classes)
-    (encoded,) = model.encode([Item(id="a", index=0, content=contents[0])])
-    grid = encoded.features
-    assert (grid.rows, grid.cols, grid.prefix) == (8, 8, 1)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("make", [quick_text, lambda *of: quick_image(*of)[0]])
-def test_the_seed_decides_the_weights(tmp_path: Path, make: Callable[[Path, int], Path]) -> None:
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first, again, other = (
-        load_file(make(tmp_path / str(i), seed) / "model.safetensors")
-        for i, seed in enumerate((5, 5, 6))
-    )
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-@pytest.mark.exhaustive
-def test_the_image_model_reads_digits(tmp_path: Path) -> None:
-    model_dir, image_dir = make_image_demo(tmp_path, seed=0)
-    model = load_model(model_dir)
-    contents, labels = pictures(image_dir)
-    printed = logits(model, contents).argmax(axis=1)
-    right = [model.classes[i] == label for i, label in zip(printed, labels, strict=True)]
-    assert np.mean(right) > 0.93
 
 
 @pytest.fixture(scope="module")

@@ -19,16 +19,16 @@ from made_molecules import ENDS, HETERO, make_graph_audit, molecule, molecules
 import transexplain as te
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.auditing.region_hiding import NODE_WAYS
-from transexplain.data.shard_reader import annotated_groups, clustering_of, graphs_of, read_shard
+from transexplain.data.shard_reader import annotated_groups, graphs_of, read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.extras.graphs import graph_files
-from transexplain.extras.graphs.graph_files import read_graph_file, write_graphs
-from transexplain.extras.graphs.graph_rows import pack, read_row, unpack
+from transexplain.extras.graphs.graph_files import write_graphs
+from transexplain.extras.graphs.graph_rows import read_row
 from transexplain.provenance.verification import VerifyRequest
 from transexplain.provenance.verify import verify
 from transexplain.reports.report_formats import render_html
-from transexplain.reports.summary import redacted, summarise
+from transexplain.reports.summary import summarise
 from transexplain.store import readers
 from transexplain.types.graphs import drawn_of, edges_of
 from transexplain.types.items import Annotation, Item, ItemFailure
@@ -82,23 +82,6 @@ def test_a_snapshot_is_found_again_and_another_graph_changes_it(tmp_path: Path) 
     assert (first.fingerprint, len(first.files)) == (again.fingerprint, 3)
     paths[0].unlink()
     assert prepared(tmp_path / "graphs", tmp_path).fingerprint != first.fingerprint
-
-
-def test_metadata_can_be_chosen_and_makes_clusters(tmp_path: Path) -> None:
-    write_graphs(tmp_path / "graphs", molecules(6))
-    ref = prepared(tmp_path / "graphs", tmp_path, meta=("scaffold",), cluster="scaffold")
-    assert [item.meta for item in read(ref)][:1] == [{"scaffold": "s0"}]
-    assert clustering_of(ref)["clusters"] == 3
-    missing = read(prepared(tmp_path / "graphs", tmp_path, meta=("scafold",)))
-    assert {one.kind for one in missing if isinstance(one, ItemFailure)} == {"bad-graph"}
-    assert "you mean 'scaffold'?" in missing[0].message
-
-
-def test_names_of_substructures_by_node(tmp_path: Path) -> None:
-    row = read_row({"node_features": FEATURES, "node_groups": np.array(["a", "", "a"])})
-    assert row.groups == '[[[0, 2], "a", ""]]'
-    named = read_row({"node_features": FEATURES, "node_groups": '[["a", [1], "b"]]'})
-    assert named.groups == '[[[1], "a", "b"]]'
 
 
 @pytest.mark.parametrize(
@@ -207,13 +190,6 @@ def test_writing_refuses_what_could_not_be_read(tmp_path: Path) -> None:
     refused("'file'", [{"node_features": FEATURES, "file": FEATURES}])
 
 
-def test_one_file_is_read_alone(tmp_path: Path) -> None:
-    [path] = write_graphs(tmp_path, molecules(1))
-    row = read_graph_file(path)
-    assert (row.id, row.label) == ("mol-0", "inert")
-    assert unpack(pack(row.content)).keys() == row.content.keys()
-
-
 def test_edges_are_those_given_or_those_of_the_inputs() -> None:
     path = np.array([[0, 1, 2], [1, 0, 1], [2, 1, 0]])
     joined = [[0, 1], [1, 2]]
@@ -272,14 +248,6 @@ def test_an_audit_from_files_to_the_report(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_report_without_texts_draws_no_graph(tmp_path: Path) -> None:
-    with audited_in(tmp_path, **make_graph_audit(tmp_path)) as (db, run):
-        page = render_html(redacted(summarise(db, run), 2))
-    assert 'class="graph"' not in page and "mol-0" not in page
-    assert molecule(0)["text"] not in page
-
-
-@pytest.mark.exhaustive
 def test_hashed_names_of_nodes_are_not_stored(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", "k" * 40)
     keys = make_graph_audit(tmp_path, store_text="hashed")
@@ -287,19 +255,6 @@ def test_hashed_names_of_nodes_are_not_stored(tmp_path, monkeypatch) -> None:
         texts = {token.text for one in readers.iter_attributions(db, run) for token in one.features}
         assert not {"C", "Cl", "c", "N"} & texts
         assert 'class="graph"' not in render_html(summarise(db, run))
-
-
-@pytest.mark.exhaustive
-def test_any_cut_into_shards_gives_the_same_totals(tmp_path: Path) -> None:
-    """Every graph in a batch of its own, since sums in float32 differ with what is in a batch."""
-    prepared = gallery.prepare(make_graph_audit(tmp_path, batch_tokens=1), tmp_path)
-    assert prepared.plan.check is not None and prepared.plan.check.regions
-    whole, parts = (aggregate_of(prepared, shards) for shards in (1, 5))
-    assert len(whole.checked.regions) > 12
-    assert sorted(whole.checked.regions) == sorted(parts.checked.regions)
-    assert len(whole.sums.names()) > 5
-    for name in {*whole.sums.names()} - {"sensitivity"}:  # of the first items of each shard
-        assert whole.sums.strata(name) == parts.sums.strata(name), name
 
 
 def test_hidden_nodes_are_those_of_the_model_itself(tmp_path: Path) -> None:

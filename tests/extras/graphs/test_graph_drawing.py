@@ -2,10 +2,12 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from plain_records import new_attribution
 from toy_graphs import Graphormer, graphormer_item, toy
 
 import transexplain as te
@@ -22,19 +24,11 @@ SVG = "{http://www.w3.org/2000/svg}"
 def attribution(relevance: list[float], names: list[str]) -> Attribution:
     nodes = tuple(Token(text=n, start=0, end=0, word=i) for i, n in enumerate(names))
     graph = Token(text="[graph]", start=0, end=0, special=True)
-    return Attribution(
+    return new_attribution(
         item_id="g",
-        method="lrp",
-        target="predicted",
-        rank=0,
-        class_index=0,
         class_name="yes",
-        logit=1.0,
         relevance=np.array([9.0, *relevance]),
-        unit="logits",
-        at="encoder",
         features=(graph, *nodes),
-        ledger=None,
     )
 
 
@@ -152,13 +146,8 @@ def test_what_cannot_be_drawn() -> None:
         te.render.graph(one, palette="rainbow")
     with pytest.raises(ConfigurationError, match="not finite"):
         te.render.graph(attribution([np.nan], ["a"]))
-    picture = Attribution(
-        **{
-            **{name: getattr(one, name) for name in Attribution.__dataclass_fields__},
-            "features": PatchGrid(rows=1, cols=1, height=8, width=8),
-            "relevance": np.ones((1, 1)),
-        }
-    )
+    grid = PatchGrid(rows=1, cols=1, height=8, width=8)
+    picture = replace(one, features=grid, relevance=np.ones((1, 1)))
     with pytest.raises(TypeError, match="use overlay"):
         te.render.graph(picture)
     assert isinstance(shape_of(["a"]), GraphShape)

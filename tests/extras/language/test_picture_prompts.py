@@ -92,28 +92,6 @@ def test_gradients_are_those_of_finite_differences(model: LanguageModel) -> None
     assert found.patches.relevance[1, 1] == pytest.approx(slope, rel=1e-6)
 
 
-def test_generated_tokens_and_their_sum(model: LanguageModel) -> None:
-    found = te.explain_answers(model, PROMPT, target="generate:3")
-    for one in found:
-        z = own_logits(model, list(one.answer_ids[: one.step]))
-        assert int(z.argmax()) == one.answer_ids[one.step or 0]
-    target = "continuation:he was late"
-    tokens = te.explain_answers(model, PROMPT, target=target, value="log-probability")
-    for window in (2, 64):
-        (whole,) = te.explain_answers(model, PROMPT, target=target, per="answer", window=window)
-        assert whole.ledger is not None and whole.ledger.relative_gap < 1e-12
-        summed = sum(one.patches.relevance for one in tokens)
-        np.testing.assert_allclose(whole.patches.relevance, summed, atol=1e-12)
-        words = sum(one.relevance[:15] for one in tokens)
-        np.testing.assert_allclose(whole.relevance[:15], words, atol=1e-12)
-
-
-def test_the_picture_is_drawn_like_any_other(model: LanguageModel) -> None:
-    (found,) = te.explain_answers(model, PROMPT)
-    assert te.render.overlay(found.patches).size[0] >= 256
-    assert "nurse" in te.render.html(found)
-
-
 @pytest.mark.parametrize(
     ("prompt", "kind"),
     [

@@ -82,13 +82,13 @@ def test_lower_may_be_better(plan: TrainingPlan, tmp_path: Path) -> None:
     assert (result.epochs, result.best_epoch, result.stopped_early) == (6, 6, False)
 
 
-def test_patience_counts_when_nothing_is_frozen_any_more(
-    plan: TrainingPlan, tmp_path: Path
+@pytest.mark.parametrize(("start", "epochs"), [("start", 3), ("unfrozen", 6)])
+def test_patience_counts_from_the_start_or_when_nothing_is_frozen_any_more(
+    plan: TrainingPlan, tmp_path: Path, start: str, epochs: int
 ) -> None:
-    objective = Scripted([0.9, 0.1, 0.1, 0.1, 0.1, 0.1], starts=18)
-    result = run(plan, tmp_path / "fit", objective, patience=2)
-    # epochs 4, 5 and 6 are the first in which all is trained
-    assert (result.epochs, result.best_epoch) == (6, 1)
+    objective = Scripted([0.9, 0.1, 0.1, 0.1, 0.1, 0.1], starts=18)  # epoch 4 is the first of all
+    result = run(plan, tmp_path / "fit", objective, patience=2, patience_from=start)
+    assert (result.epochs, result.best_epoch) == (epochs, 1)
     assert torch.equal(objective.module.weight, objective.weights[0])
 
 
@@ -110,12 +110,6 @@ def test_an_end_by_patience_survives_a_kill_before_the_result(
     objective = Scripted(scores)
     result = run(plan, tmp_path / "fit", objective, patience=2)
     assert (result.epochs, result.best_epoch, objective.weights) == (3, 1, [])
-
-
-def test_parts_of_a_loss_are_in_the_history(plan: TrainingPlan, tmp_path: Path) -> None:
-    result = run(plan, tmp_path / "fit", Scripted([0.0] * 6))
-    assert len(result.training) == 36
-    assert result.training[0] == {"step": 1, "loss": 6.0, "weight": 4.0}
 
 
 def test_the_clip_bounds_a_step(plan: TrainingPlan, tmp_path: Path) -> None:
