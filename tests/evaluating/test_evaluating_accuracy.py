@@ -1,6 +1,5 @@
 """Accuracy while parts are hidden, draws of random relevance, and a prediction's own time."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,25 +77,10 @@ def scored(
     return [score for end in ends for score in end.scores], plan
 
 
-def trapezoids(curve: list[float], step: float) -> float:
-    total = 0.0
-    for left, right in pairwise(curve):
-        total += (left + right) / 2 * step
-    return total
-
-
 def most_relevant(attribution: Attribution) -> list[int]:
     """Positions of a text's own tokens, one after the other the most relevant of those left."""
-    left = [place for place, one in enumerate(attribution.features) if not one.special]
-    order = []
-    while left:
-        best = left[0]
-        for place in left:
-            if attribution.relevance[place] > attribution.relevance[best]:
-                best = place
-        order.append(best)
-        left.remove(best)
-    return order
+    places = [place for place, one in enumerate(attribution.features) if not one.special]
+    return sorted(places, key=lambda place: -attribution.relevance[place])
 
 
 def right_without(
@@ -144,7 +128,7 @@ def test_the_hiding_and_revealing_games_are_the_papers_loop(
                 out = baseline == "remove"
                 curve.append(right_without(model, item, hidden, masked=True, left_out=out))
             assert by_key[item.id, metric].curve == tuple(curve)
-            assert by_key[item.id, metric].value == pytest.approx(trapezoids(curve, 0.1))
+            assert by_key[item.id, metric].value == pytest.approx(np.trapezoid(curve, dx=0.1))
             seen.update(curve)
     assert seen == {0.0, 1.0}
 
@@ -239,7 +223,7 @@ def test_perturbation_by_accuracy_blackens_the_pixels_of_the_picture(
                 if len(set(expected)) == 1:
                     assert measured == expected[0]
                     certain += 1
-            assert one.value == pytest.approx(trapezoids(one.curve, 0.1) / 0.8)
+            assert one.value == pytest.approx(np.trapezoid(one.curve, dx=0.1) / 0.8)
             seen.update(one.curve)
     assert certain > 0.9 * len(found) * 9
     assert seen == {0.0, 1.0}
