@@ -94,13 +94,6 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
     assert "randomised" not in prepared.model.variants
 
 
-def test_it_is_made_only_where_an_item_was_drawn(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path)
-    never = replace(prepared.plan, check=replace(prepared.plan.check, share=0.0))
-    assert totals_of(replace(prepared, plan=never)).items == 0
-    assert "randomised" not in prepared.model.variants
-
-
 def test_a_model_that_cannot_be_randomised_costs_no_item(tmp_path, monkeypatch) -> None:
     def refuse(*_: object) -> LoadedModel:
         raise EngineError("it cannot be copied")

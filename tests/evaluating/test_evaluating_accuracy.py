@@ -157,8 +157,8 @@ def test_auac_is_of_the_correct_class_unless_another_is_wanted(model: LoadedMode
         assert by_key[item.id, "of the label"] == by_key[item.id, "auac"]
         assert by_key[item.id, "of the explained"] == by_key[item.id, "activation"]
         (encoded,) = model.encode([item])
-        chances = model.logits(model.collate([encoded]))[0].softmax(-1)  # nothing is hidden
-        of_label = float(chances[model.classes.index(item.label)])
+        logits = model.logits(model.collate([encoded]))[0].detach()  # nothing is hidden
+        of_label = float(logits.softmax(-1)[model.classes.index(item.label)])
         assert by_key[item.id, "auac"][-1] == pytest.approx(of_label, abs=1e-12)
         differ += by_key[item.id, "activation"] != by_key[item.id, "auac"]
     assert differ

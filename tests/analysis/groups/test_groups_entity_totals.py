@@ -62,16 +62,6 @@ def test_histograms_hold_every_mention_of_a_group() -> None:
     assert sum(totals.sizes(STRATA)["A"].values()) == 2, "reading adds nothing up in place"
 
 
-def test_documents_and_pairs_by_hand() -> None:
-    first = [("B", "y", 2.0), ("A", "x", 1.0), ("A", "z", 3.0)]
-    totals = added([(0, first), (0, [("A", "x", 5.0)])])
-    assert totals.documents([POSITIVE]) == {"A": 2, "B": 1}
-    pairs = totals.pairs([POSITIVE])
-    assert set(pairs) == {("A", "A"), ("A", "B"), ("B", "B")}
-    both = pairs["A", "B"]
-    assert (both.relevance, both.left, both.right, both.mentions) == (4 * 2, 4 * 1, 2 * 2, 2 * 1)
-
-
 def test_an_item_without_magnitude_has_no_share() -> None:
     totals = EntityTotals()
     totals.add(POSITIVE, [mention("A", "x", 0.0)], magnitude=0.0)

@@ -1,5 +1,4 @@
 import gzip
-import json
 from pathlib import Path
 
 import pytest
@@ -25,18 +24,6 @@ def test_both_forms_of_a_group(tmp_path: Path) -> None:
         EntityGroup(name="rivers", terms=("Rhine", "Rio Grande")),
         EntityGroup(name="towns", terms=("São Paulo", "Yes"), source="a map"),
     )
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_json_and_gz(tmp_path: Path, packed: bool) -> None:
-    content = json.dumps({"a": {"terms": ["x"], "source": "s"}, "b": ["y z"]}).encode()
-    path = tmp_path / ("g.json.gz" if packed else "g.json")
-    path.write_bytes(gzip.compress(content) if packed else content)
-    groups = load_lexicon(path)
-    assert [(g.name, g.terms, g.source) for g in groups] == [
-        ("a", ("x",), "s"),
-        ("b", ("y z",), ""),
-    ]
 
 
 @pytest.mark.parametrize(

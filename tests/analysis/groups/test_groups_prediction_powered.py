@@ -19,7 +19,6 @@ from transexplain.analysis.groups.mixed_audits import (
     corrected,
     mixed_groups,
     mixed_table,
-    needed_share,
     sampled,
     tuned,
 )
@@ -272,17 +271,6 @@ def test_too_small_a_sample_corrects_nothing() -> None:
     [row] = [one for one in mixed_table(made.cells(), RULES, sample, fraction) if one.difference]
     assert (row.verdict, row.p) == ("inconclusive", None)
     assert "exact_sample: " in row.reason and "not corrected" in row.note
-
-
-def test_rare_entities_need_a_larger_sample() -> None:
-    made = corpus({"B": 0.0}, noisy)
-    rare = [paired(10_000 + n, "A", n, 0.4, 0.5) for n in range(6)]
-    often = [paired(20_000 + n, "A", 7, 0.4, 0.5) for n in range(400)]
-    made = Corpus((*made.rows, *rare, *often))
-    sample, fraction = made.sample(0.2)
-    [row] = [one for one in mixed_table(made.cells(), RULES, sample, fraction) if one.difference]
-    assert row.verdict == "inconclusive" and "seldom" in row.reason
-    assert needed_share(5.0) == 1.0
 
 
 # ---- the benchmark of corrected group means, on simulated relevance

@@ -62,12 +62,6 @@ def test_a_function_of_ones_own() -> None:
     ]
 
 
-def test_types_that_are_no_groups_are_not_counted() -> None:
-    plan = plan_with(PEOPLE, ["GPE"])
-    assert {m.group for m in found(plan, TEXT)} == {"entity/GPE"}
-    assert found(plan_with(PEOPLE, []), TEXT) == []
-
-
 def test_a_recogniser_that_names_its_entities_itself() -> None:
     with pytest.raises(ConfigurationError, match="say which types"):
         planned_recogniser("entity_recognisers:untyped", None)

@@ -100,22 +100,6 @@ def test_of_two_classes_either_may_be_named(case: str, favourable: tuple[str, ..
             assert mirror.interval == pytest.approx((-high, -low))
 
 
-def test_states_of_these_cases() -> None:
-    states = {
-        case: {
-            m.state
-            for m in every_measure(
-                compared(totals_of(counts), [named("decline", TWO)], TWO)
-            ).values()
-        }
-        for case, counts in CASES.items()
-    }
-    assert states["proxy"] == {"outside"}
-    assert "outside" in states["errors"]
-    assert states["alike"] == {"inside"}
-    assert states["unsure"] == {"open"}
-
-
 def test_every_class_of_three_is_compared_whichever_is_named() -> None:
     """`good` is given alike; what differs is `bad` against `fair`."""
     totals = totals_of(

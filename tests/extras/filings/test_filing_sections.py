@@ -78,21 +78,6 @@ def impact_in(summary: Summary) -> ImpactByCategory:
     return found
 
 
-def test_tables_worked_by_hand(db: Database) -> None:
-    found = impact_in(run_of(db, UNEQUAL, impact=replace(BOTH, unknown=("?",))))
-    (answer,) = found.answers
-    sex, ethnicity, both = answer.tables
-    assert [(row.category, row.items, row.selected) for row in sex.rows] == [
-        ("f", 40, 10),
-        ("m", 80, 50),
-    ]
-    assert [row.ratio for row in sex.rows] == [pytest.approx(0.25 / 0.625), 1.0]
-    assert (sex.items, sex.unknown) == (120, 5)
-    assert [(row.category, row.items) for row in ethnicity.rows] == [("a", 82), ("b", 43)]
-    assert [row.ratio for row in both.rows] == [pytest.approx(1 / 3), 1.0, pytest.approx(2 / 3)]
-    assert (found.items, found.left_out, found.missing) == (125, 0, ())
-
-
 def test_a_ratio_that_is_low_beyond_chance_is_a_problem_of_the_headline(db: Database) -> None:
     summary = run_of(db, UNEQUAL, impact=replace(BOTH, unknown=("?",)))
     (line,) = [one for one in summary.headline if one.text.startswith("Impact ratios")]

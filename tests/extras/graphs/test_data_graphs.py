@@ -130,15 +130,6 @@ def test_graphs_come_back_as_they_were_written(tmp_path: Path, format: Any) -> N
     assert annotated_groups(ref) == sorted([ENDS, HETERO])
 
 
-def test_a_snapshot_is_found_again_and_another_graph_changes_it(tmp_path: Path) -> None:
-    paths = write_graphs(tmp_path / "graphs", molecules(3))
-    first = prepared(tmp_path / "graphs", tmp_path)
-    again = prepared(tmp_path / "graphs", tmp_path)
-    assert (first.fingerprint, len(first.files)) == (again.fingerprint, 3)
-    paths[0].unlink()
-    assert prepared(tmp_path / "graphs", tmp_path).fingerprint != first.fingerprint
-
-
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [

@@ -32,22 +32,6 @@ def attribution(relevance: list[float], names: list[str]) -> Attribution:
     )
 
 
-def ring(nodes: int) -> np.ndarray:
-    return np.array([(node, (node + 1) % nodes) for node in range(nodes)])
-
-
-def test_places_are_as_far_apart_as_the_paths_are_long() -> None:
-    path = np.array([(node, node + 1) for node in range(5)])
-    places = layout(6, path)
-    apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
-    steps = np.abs(np.arange(6)[:, None] - np.arange(6))
-    assert apart == pytest.approx(steps, abs=0.02)
-    hexagon = layout(6, ring(6))
-    sides = np.linalg.norm(hexagon - np.roll(hexagon, -1, axis=0), axis=1)
-    assert sides == pytest.approx(np.full(6, sides.mean()), rel=0.01)
-    assert np.array_equal(hexagon, layout(6, ring(6))), "the same graph has the same places"
-
-
 def test_places_are_a_minimum_of_the_stress_by_the_paper() -> None:
     """Gansner, Koren and North 2004, Eq. 1: no single node can move and lower the stress."""
     edges = np.array([(0, 1), (1, 2), (2, 3), (3, 0), (2, 4), (4, 5), (5, 6), (4, 7)])
