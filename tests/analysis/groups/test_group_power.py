@@ -106,13 +106,6 @@ def verdict(design: Design, seed: int, names: int, *, templates: bool = False) -
     return group_verdicts(known, references_of(design.named[-1], design.named))[0]
 
 
-def test_a_short_list_is_said_to_be_short() -> None:
-    row = verdict(Design(names=4, own=0.3, direct=-0.05, swapped=200), 2, 4)
-    assert row.mention == "open"
-    assert "list is too" in row.mention_advice
-    assert "groups.complete" in row.mention_advice
-
-
 def test_rates_of_names_that_differ_are_limited_by_the_list() -> None:
     differing = Design(names=4, own=1.0, texts=6_000, swapped=10)
     row = verdict(differing, 2, 4)

@@ -65,11 +65,6 @@ def test_clusters_do_not_depend_on_the_order_of_points() -> None:
     assert adjusted_rand_score(first.labels[order], other.labels) == 1.0
 
 
-def test_clusters_are_numbered_by_size() -> None:
-    labels = np.array([5, 5, 2, 2, 2, 9, 9, 0])
-    assert spectral.ranked(labels).tolist() == [1, 1, 0, 0, 0, 2, 2, 3]
-
-
 def test_an_unstable_split_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     def halved(points: np.ndarray, *, seed: int) -> spectral.Clustering:
         labels = np.arange(len(points)) % 2

@@ -31,34 +31,27 @@ def curve(name: str, **params: object) -> PerturbationCurve:
     return curve_of(MetricSpec(name=name, params=params))
 
 
-def test_most_relevant_are_shown_first() -> None:
-    masks = curve("activation", steps=4).masks(RELEVANCE)
-    assert masks.astype(int).tolist() == [
-        [0, 0, 0, 0],
-        [0, 0, 1, 0],
-        [1, 0, 1, 0],
-        [1, 0, 1, 1],
-        [1, 1, 1, 1],
-    ]
+def rows(masks: np.ndarray) -> str:
+    return " ".join("".join(map(str, row)) for row in masks.astype(int))
 
 
-def test_smallest_sizes_are_hidden_first() -> None:
-    masks = curve("pruning", steps=4).masks(RELEVANCE)
-    assert masks.astype(int).tolist() == [
-        [1, 1, 1, 1],
-        [1, 1, 1, 0],
-        [0, 1, 1, 0],
-        [0, 1, 0, 0],
-        [0, 0, 0, 0],
-    ]
+@pytest.mark.parametrize(
+    ("name", "steps", "shown"),
+    [
+        ("activation", 4, "0000 0010 1010 1011 1111"),  # the most relevant are shown first
+        ("pruning", 4, "1111 1110 0110 0100 0000"),  # the smallest sizes are hidden first
+        ("negative-perturbation", 1, "1111 0000"),  # 10 % of four positions are none, 90 % four
+    ],
+)
+def test_positions_are_shown_and_hidden_in_order(name: str, steps: int, shown: str) -> None:
+    assert rows(curve(name, steps=steps).masks(RELEVANCE)) == shown
 
 
-def test_least_relevant_are_hidden_first() -> None:
-    masks = curve("negative-perturbation", steps=1).masks(RELEVANCE)
-    # 10 % of four positions are none, 90 % are four
-    assert masks.astype(int).tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
-    half = PerturbationCurve(order="least", act="hidden", shares=(0.5,), measure="kept")
-    assert half.masks(RELEVANCE).astype(int).tolist() == [[1, 0, 1, 0]]
+def test_half_of_the_positions() -> None:
+    least = PerturbationCurve(order="least", act="hidden", shares=(0.5,), measure="kept")
+    assert rows(least.masks(RELEVANCE)) == "1010"
+    most = PerturbationCurve(order="most", act="shown", shares=(0.5,), measure="kept")
+    assert rows(most.masks(np.zeros(4))) == "1100", "equal relevances keep their order"
 
 
 def test_activation_is_the_area_under_the_probability() -> None:

@@ -64,18 +64,6 @@ def test_by_hand(relevance, accuracy, precision, iou) -> None:
     assert three(relevance, boxes=boxes, pixels=6) == pytest.approx([accuracy, precision, iou])
 
 
-def test_bilinear_is_that_of_torch() -> None:
-    relevance = np.random.default_rng(0).normal(size=(3, 5))
-    mask = np.eye(20, 31, dtype=bool)
-    pixels = _pixels(picture_case(relevance, mask=mask), "bilinear", None)
-    assert isinstance(pixels, tuple)
-    expected = torch.nn.functional.interpolate(
-        torch.from_numpy(relevance)[None, None], size=(20, 31), mode="bilinear"
-    )
-    np.testing.assert_allclose(pixels[0].reshape(20, 31), expected[0, 0].numpy(), atol=1e-12)
-    np.testing.assert_array_equal(pixels[1].reshape(20, 31), mask)
-
-
 def test_only_what_the_model_saw_counts() -> None:
     # the middle columns 1 and 2 of four: the left one marked
     mask = np.array([[1, 1, 0, 1]], dtype=bool)

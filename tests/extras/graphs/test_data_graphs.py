@@ -286,8 +286,6 @@ def test_an_audit_from_files_to_the_report(tmp_path: Path) -> None:
         assert first.shape is not None and first.about == molecule(int(first.item_id[4:]))["text"]
         assert all(len(one.nodes) == len(first.shape.names) for one in first.explanations)
     assert page.count('<svg xmlns="http://www.w3.org/2000/svg" class="graph"') == 12
-    assert "Hidden substructures" in page and "picture" not in page.split("<h2")[1]
-    assert "egions" not in page.partition("</head>")[2].partition("<script")[0]
     _, _, after = page.partition('<section id="examples"')
     examples = after.partition("</section>")[0]
     assert not re.findall(r"(?:src|href)=\"(?!data:|#)", examples)
