@@ -64,12 +64,6 @@ def test_a_sure_but_tiny_difference_is_no_material_part() -> None:
     assert row.shown(1.0) == "small"
 
 
-def test_a_difference_that_may_be_nothing_has_no_ratio() -> None:
-    found = randomised_control(control(0.0, 1.0), Rules(reference="B"))
-    [row] = found.rows
-    assert row.ratio_interval is None and row.shown(row.real.share) == "unknown"
-
-
 def test_draws_that_disagree_say_nothing() -> None:
     real = totals_of(drawn(1.0))
     agree = [totals_of(halves(0.8, seed)) for seed in (0, 1, 2)]

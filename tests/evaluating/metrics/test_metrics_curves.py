@@ -1,5 +1,7 @@
 """Perturbation curves against values worked out by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -54,20 +56,26 @@ def test_half_of_the_positions() -> None:
     assert rows(most.masks(np.zeros(4))) == "1100", "equal relevances keep their order"
 
 
-def test_activation_is_the_area_under_the_probability() -> None:
-    scored = curve("activation", steps=2).score(answers(0.8)[0], answers(0.2, 0.5, 0.8), 0)
-    # trapezoids over 0, 1/2, 1: (0.2 + 0.5) / 4 + (0.5 + 0.8) / 4
-    assert scored.curve == pytest.approx((0.2, 0.5, 0.8))
-    assert scored.value == pytest.approx(0.5)
-
-
-def test_an_area_is_divided_by_its_width() -> None:
-    found = curve("positive-perturbation", steps=2)
-    assert found.shares == pytest.approx((0.1, 0.5, 0.9))
-    scored = found.score(answers(0.8)[0], answers(0.8, 0.8, 0.2), 0)
-    # kept, kept, lost: (1 + 1) / 2 * 0.4 + (1 + 0) / 2 * 0.4, over a width of 0.8
-    assert scored.curve == (1.0, 1.0, 0.0)
-    assert scored.value == pytest.approx(0.75)
+@pytest.mark.parametrize(
+    ("name", "params", "given", "points", "value"),
+    [
+        # trapezoids over 0, 1/2, 1: (0.2 + 0.5) / 4 + (0.5 + 0.8) / 4
+        ("activation", {"steps": 2}, (0.2, 0.5, 0.8), (0.2, 0.5, 0.8), 0.5),
+        # kept, kept, lost: (1 + 1) / 2 * 0.4 + (1 + 0) / 2 * 0.4, over a width of 0.8
+        ("positive-perturbation", {"steps": 2}, (0.8, 0.8, 0.2), (1.0, 1.0, 0.0), 0.75),
+        # means over the shares
+        ("hiding", {"shares": (0.1, 0.3)}, (0.2, 0.5), (0.2, 0.5), 0.35),
+        ("revealing", {"shares": (0.1, 0.3)}, (0.2, 0.5), (0.2, 0.5), 0.35),
+        # falls from a probability of 0.8, of the empty rationale too
+        ("comprehensiveness", {"shares": (0, 0.5, 1)}, (0.8, 0.5, 0.2), (0.0, 0.3, 0.6), 0.3),
+        ("sufficiency", {"shares": (0, 0.5, 1)}, (0.8, 0.5, 0.2), (0.0, 0.3, 0.6), 0.3),
+    ],
+)
+def test_scores_of_curves_by_hand(
+    name: str, params: dict[str, Any], given: tuple, points: tuple, value: float
+) -> None:
+    scored = curve(name, **params).score(answers(0.8)[0], answers(*given), 0)
+    assert (scored.curve, scored.value) == (pytest.approx(points), pytest.approx(value))
 
 
 def test_pruning_sums_squared_changes_over_the_classes() -> None:
@@ -76,21 +84,6 @@ def test_pruning_sums_squared_changes_over_the_classes() -> None:
     scored = curve("pruning", steps=2).score(whole, given, 0)
     assert scored.curve == pytest.approx((0.0, 1.0, 10.0))
     assert scored.value == pytest.approx((0 + 1) / 4 + (1 + 10) / 4)
-
-
-def test_hiding_and_revealing_are_means_over_the_shares() -> None:
-    for name in ("hiding", "revealing"):
-        scored = curve(name, shares=(0.1, 0.3)).score(answers(0.8)[0], answers(0.2, 0.5), 0)
-        assert scored.value == pytest.approx(0.35)
-
-
-def test_aopc_counts_the_empty_rationale() -> None:
-    # falls of 0, 0.3 and 0.6 from a probability of 0.8
-    for name in ("comprehensiveness", "sufficiency"):
-        found = curve(name, shares=(0.0, 0.5, 1.0))
-        scored = found.score(answers(0.8)[0], answers(0.8, 0.5, 0.2), 0)
-        assert scored.curve == pytest.approx((0.0, 0.3, 0.6))
-        assert scored.value == pytest.approx(0.3)
 
 
 def test_fidelity_is_one_answer() -> None:
@@ -127,9 +120,7 @@ def test_every_curve_takes_a_baseline(name: str) -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_says_where_it_comes_from(name: str) -> None:
     facts = metric_facts(name)
-    assert facts.title
-    assert facts.source
-    assert facts.unit
+    assert facts.title and facts.source and facts.unit
     assert callable(METRICS.load(name))
     assert bool(facts.axis) >= bool(facts.points)
 

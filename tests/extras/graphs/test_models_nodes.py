@@ -74,18 +74,6 @@ def test_the_ledger_closes_and_batches_change_nothing(kind: str, fused: bool, at
             np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-10)
 
 
-def test_gradient_x_input_at_the_nodes_is_the_gradient_of_plain_torch() -> None:
-    module = toy(Graphormer)
-    item = graphormer_item(6)
-    batch = {name: torch.as_tensor(values)[None] for name, values in item.items()}
-    x = batch["x"].clone().requires_grad_(True)
-    logits = module(x, batch["distances"], batch["degrees"], torch.ones(1, 6).long())
-    logits[0, 1].backward()
-    [found] = te.explain(wrapped(module), item, "gradient-x-input", target="class:b", at="nodes")
-    np.testing.assert_allclose(found.relevance, (x * x.grad).sum(-1)[0].detach(), atol=1e-12)
-    assert found.logit == pytest.approx(logits[0, 1].item(), rel=1e-12)
-
-
 def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
     """The AH and LN rules (Ali et al. 2022, section 4), written out for these layers."""
     module = toy(Graphormer, fused=False)

@@ -248,12 +248,6 @@ def test_a_classifier_over_next_words(causal: LanguageModel, tmp_path: Path) -> 
             causal.as_classifier(words)
 
 
-@pytest.mark.parametrize("source", ["lm:x", "lm:?answers=a,b", "lm:x?words=a,b", "lm:x?answers=a,"])
-def test_sources_of_answers(source: str) -> None:
-    with pytest.raises(ModelLoadError, match="the form is lm:FOLDER"):
-        te.load_model(source)
-
-
 def test_a_folder_as_a_classifier(tmp_path: Path) -> None:
     tiny.causal().float().save_pretrained(tmp_path)
     tiny.byte_pairs().save_pretrained(tmp_path)
@@ -262,6 +256,9 @@ def test_a_folder_as_a_classifier(tmp_path: Path) -> None:
     assert (loaded.classes, loaded.ref.source) == (("he", "she"), source)
     assert "model.safetensors" in present_files(source)
     assert absolute_model(source) == source
+    for wrong in ("lm:x", "lm:?answers=a,b", "lm:x?words=a,b", "lm:x?answers=a,"):
+        with pytest.raises(ModelLoadError, match="the form is lm:FOLDER"):
+            te.load_model(wrong)
 
 
 @pytest.mark.parametrize("module", [tiny.causal, tiny.masked])

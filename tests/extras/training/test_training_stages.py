@@ -1,10 +1,8 @@
 """Which parameters move in which stage, and how fast."""
 
-import math
 from pathlib import Path
 from typing import ClassVar
 
-import pytest
 import timm
 import torch
 import transformers
@@ -15,7 +13,6 @@ from transexplain.extras.training.optimisation import (
     Stepper,
     parameter_groups,
     parts_of,
-    rate_at,
     stages_of,
 )
 from transexplain.extras.training.training_plans import FitPlan, Optimisation, Stages
@@ -79,17 +76,6 @@ def test_the_parts_of_a_vision_model() -> None:
     assert any(one.startswith("patch_embed.") for one in below)
     every = [*head, *below, *(one for names in found for one in names)]
     assert sorted(every) == sorted(one for one, _ in module.named_parameters())
-
-
-def test_rates_by_formula() -> None:
-    group = ParameterGroup(name="g", parameters={}, learning_rate=0.4, weight_decay=0.0, starts=20)
-    rates = [rate_at(group, step, 120, 0.1) for step in range(120)]
-    assert rates[:20] == [0.0] * 20
-    assert rates[20:30] == pytest.approx([0.04 * n for n in range(1, 11)])
-    assert rates[30] == pytest.approx(0.4)
-    assert rates[75] == pytest.approx(0.2)  # half way down the cosine
-    assert rates[119] == pytest.approx(0.2 * (1 + math.cos(math.pi * 89 / 90)))
-    assert rate_at(group, 19, 20, 0.1) == 0.0
 
 
 def test_later_stages_have_lower_rates(bert_dir: Path) -> None:
