@@ -117,6 +117,16 @@ def test_before_an_item_is_explained_there_are_no_rates(db: Database) -> None:
 # ---- what is published ---------------------------------------------------------------------------
 
 
+def test_imported_answers_without_logits_have_no_scores(db: Database) -> None:
+    explained = [
+        explained_text(0, "good", None, meta={"who": "f", "from": "a"}),
+        explained_text(1, "bad", None, meta={"who": "m", "from": "a"}, logits=()),
+    ]
+    summary = summarise(db, stored_run(db, explained, impact=BOTH))
+    assert impact_in(summary).missing == ("scoring rates: the logits of some items are not known",)
+    assert "Scoring rate" not in Visible(render_html(summary)).text
+
+
 def test_records_have_rules() -> None:
     for record in (BiasScenarios, ImpactByCategory):
         assert list(gaps(record, rules())) == []
@@ -201,6 +211,12 @@ def test_the_summary_by_local_law_144(db: Database) -> None:
     assert "| x | 1 | 1 | 100.0 % | left out |" in sex, "with its count and its rate"
     for rule in ("5-301(b)(1), (c)(2)", "5-301(d)", "5-303(a)(2)", "5-304"):
         assert f"| {rule} |" in text
+
+
+def test_redacted_it_says_nothing_of_few(db: Database) -> None:
+    text = text_of(db, stored_applicants(db), "local-law-144", redact=True)
+    sex = text.split("### By sex\n")[1].split("###")[0]
+    assert "| f | 40 | 20 |" in sex and "| x |" not in sex
 
 
 def test_a_run_without_categories_says_what_to_write(db: Database) -> None:

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import shortest_path
 import transexplain as te
 from transexplain.analysis.groups.answers import answers_of
 from transexplain.auditing.region_hiding import NODE_WAYS
-from transexplain.data.shard_reader import annotated_groups, graphs_of, read_shard
+from transexplain.data.shard_reader import annotated_groups, clustering_of, graphs_of, read_shard
 from transexplain.data.snapshot import prepare
 from transexplain.errors import DataSourceError, ItemError
 from transexplain.extras.graphs import graph_files
@@ -128,6 +128,23 @@ def test_graphs_come_back_as_they_were_written(tmp_path: Path, format: Any) -> N
         ]
         assert list(item.annotations) == marked
     assert annotated_groups(ref) == sorted([ENDS, HETERO])
+
+
+def test_metadata_can_be_chosen_and_makes_clusters(tmp_path: Path) -> None:
+    write_graphs(tmp_path / "graphs", molecules(6))
+    ref = prepared(tmp_path / "graphs", tmp_path, meta=("scaffold",), cluster="scaffold")
+    assert [item.meta for item in read(ref)][:1] == [{"scaffold": "s0"}]
+    assert clustering_of(ref)["clusters"] == 3
+    missing = read(prepared(tmp_path / "graphs", tmp_path, meta=("scafold",)))
+    assert {one.kind for one in missing if isinstance(one, ItemFailure)} == {"bad-graph"}
+    assert "you mean 'scaffold'?" in missing[0].message
+
+
+def test_names_of_substructures_by_node(tmp_path: Path) -> None:
+    row = read_row({"node_features": FEATURES, "node_groups": np.array(["a", "", "a"])})
+    assert row.groups == '[[[0, 2], "a", ""]]'
+    named = read_row({"node_features": FEATURES, "node_groups": '[["a", [1], "b"]]'})
+    assert named.groups == '[[[1], "a", "b"]]'
 
 
 @pytest.mark.parametrize(

@@ -296,6 +296,10 @@ def test_wrong_targets_and_models(clip: TwoTowers) -> None:
 def test_what_is_no_model_of_two_towers(tmp_path: Path) -> None:
     with pytest.raises(ModelLoadError, match="no model directory"):
         te.load_two_towers(tmp_path / "missing")
+    tiny_language.causal().save_pretrained(tmp_path)  # type: ignore[operator]
+    tiny.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(ModelLoadError, match="is no model of two towers"):
+        te.load_two_towers(tmp_path)
     words, pictures = tiny.tokenizer(), tiny.processor()
     for other in (tiny_language.causal(), nn.Linear(2, 2)):
         with pytest.raises(ModelLoadError, match="no model of two towers"):
