@@ -106,6 +106,15 @@ def test_a_model_that_cannot_be_randomised_costs_no_item(tmp_path, monkeypatch) 
     assert found.ablations
 
 
+def test_a_failing_randomised_explanation_costs_only_itself(tmp_path, monkeypatch) -> None:
+    prepared, pairs = prepare(tmp_path), shard_controls.explained_pairs
+    whole = totals_of(prepared)
+    monkeypatch.setattr(shard_controls, "explained_pairs", lambda *of: [[], *pairs(*of)[1:]])
+    found = totals_of(prepared)
+    assert found.failed > 0 and found.items + found.failed == whole.items
+    assert found.real.strata == found.randomised.strata
+
+
 def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
     path = make_audit(tmp_path)
     rows = [f'{{"text": "a film {"x " * (n % 3)}", "side": "{"ab"[n % 2]}"}}\n' for n in range(20)]

@@ -9,6 +9,7 @@ import pytest
 from gallery import prepare
 from local_audits import aggregate_of, audited_in
 from PIL import Image
+from plain_records import new_plan
 from region_pictures import BLUE, RED, make_region_audit
 
 from orchestrator.gate.policy import Policy
@@ -27,9 +28,10 @@ from transexplain.auditing.region_hiding import (
 from transexplain.data.shard_reader import read_shard
 from transexplain.explaining import Explained, Request, explain_items
 from transexplain.methods import bound
+from transexplain.reports.sections.group_answers import _why_no_regions
 from transexplain.reports.summary import summarise
-from transexplain.types.items import Annotation, Item
-from transexplain.types.plans import Shard
+from transexplain.types.items import Annotation, EntityGroup, Item
+from transexplain.types.plans import CheckPlan, Matching, ModelRef, Shard
 
 LEFT = Annotation(group=RED, entity="", box=(0.0, 0.0, 0.5, 1.0))
 
@@ -169,3 +171,14 @@ def test_a_failure_costs_its_region_alone(tmp_path: Path) -> None:
     assert [one.group for one in regions.observations(iter(ends))] == [RED, BLUE]
     ends[1] = replace(done, outcome=None, attributions=())
     assert [one.group for one in regions.observations(iter(ends))] == [BLUE]
+
+
+def test_why_no_region_was_hidden_is_reported() -> None:
+    model = ModelRef(source="m", modality="image")
+    groups = (EntityGroup(name="at/a", terms=()), EntityGroup(name="at/b", terms=()))
+    marked = new_plan(model=model, groups=groups)
+    whole = replace(marked, matching=Matching(column="at"))
+    checked = replace(marked, check=CheckPlan(share=1.0))
+    cases = ((whole, "data.spans"), (marked, "groups.check is 0"), (checked, "of two groups"))
+    for plan, says in cases:
+        assert says in _why_no_regions(plan)

@@ -106,7 +106,7 @@ def test_a_text_is_read_with_names_of_both_sides(tmp_path: Path) -> None:
 def values_of(row: Any) -> list[Any]:
     """The fields of a record, those of its tuples one by one."""
     fields = astuple(row)
-    return [one for field in fields for one in (field if isinstance(field, tuple) else (field,))]
+    return [part for field in fields for part in (field if isinstance(field, tuple) else (field,))]
 
 
 @pytest.mark.exhaustive
@@ -120,10 +120,10 @@ def test_any_cut_into_shards_gives_the_same_controls(tmp_path: Path) -> None:
     for name in ("observations", "ablations", "exact.mentions", "exact.agreements"):
         rows, others = (
             sorted(
-                map(values_of, attrgetter(name)(one)),
+                map(values_of, attrgetter(name)(results)),
                 key=lambda values: [value for value in values if isinstance(value, str)],
             )
-            for one in (whole, parts)
+            for results in (whole, parts)
         )
         assert len(rows) == len(others) > 4
         for row, other in zip(rows, others, strict=True):

@@ -28,22 +28,22 @@ def spans(*tagged: tuple[tuple[int, int], str]) -> tuple[TaggedSpan, ...]:
 
 
 def counted(
-    entities: Sequence[TaggedSpan], given: Sequence[TaggedSpan] | None, author: str = ""
+    entities: Sequence[TaggedSpan], labels: Sequence[TaggedSpan] | None, author: str = ""
 ) -> set[Any]:
     """Groups, label and prediction of each entity."""
     outcome = new_outcome(text=TEXT, meta={"author": author}, predicted="")
     item, total = Item(id="i", index=0, content=TEXT), ShardAggregate()
-    done = Explained(item=item, outcome=outcome, entities=tuple(entities), given=given)
+    done = Explained(item=item, outcome=outcome, entities=tuple(entities), given=labels)
     MentionCounter(PLAN).of(done, total)
     assert all(tally.items == 1 for _, tally in total.outcomes)
-    return {(one.groups, one.label, one.predicted) for one, _ in total.outcomes}
+    return {(of.groups, of.label, of.predicted) for of, _ in total.outcomes}
 
 
 @pytest.mark.parametrize("author", ["", "she"])
 def test_labels_of_the_data_say_which_entities_there_are(author: str) -> None:
     column = ("author/she",) * bool(author)
-    found = spans((ANN, "PER"), (BOB, "PER"))
-    assert counted(found, spans((ANN, "PER"), (ROME, "LOC")), author) == {
+    predicted = spans((ANN, "PER"), (BOB, "PER"))
+    assert counted(predicted, spans((ANN, "PER"), (ROME, "LOC")), author) == {
         ((*column, "ours"), "PER", "PER"),
         (column, "LOC", NO_LABEL),
         (column, NO_LABEL, "PER"),

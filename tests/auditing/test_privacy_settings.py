@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from plain_records import new_plan
-from secret_texts import KEY, REDACT, names, secret_audit
+from secret_texts import KEY, REDACT, secret_audit
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
@@ -48,21 +48,15 @@ def test_an_invalid_key_is_named_and_not_shown(monkeypatch, given: str | None, p
         ("secret_texts", "write it as"),
         ("secret_texts:names()", "write it as"),
         ("secret_texts.absent:names", "cannot be imported"),
-        ("no_such_module_here:names", "TRANSEXPLAIN_REDACT_MODULES does"),
         ("secret_texts:nobody", "has no function"),
         ("secret_texts:unmarked", "is not marked"),
         ("secret_texts_2:names", "is not imported"),
-        ("os:system", "is not imported"),
         ("builtins:eval", "is not imported"),
     ],
 )
 def test_an_invalid_hook_is_refused(name: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         load_hook(name)
-
-
-def test_a_marked_hook_is_loaded() -> None:
-    assert load_hook(REDACT) is names
 
 
 def test_spans_reach_to_the_ends_of_their_words() -> None:

@@ -57,7 +57,7 @@ def test_half_of_the_positions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "given", "points", "value"),
+    ("name", "params", "logits", "points", "value"),
     [
         # trapezoids over 0, 1/2, 1: (0.2 + 0.5) / 4 + (0.5 + 0.8) / 4
         ("activation", {"steps": 2}, (0.2, 0.5, 0.8), (0.2, 0.5, 0.8), 0.5),
@@ -72,9 +72,9 @@ def test_half_of_the_positions() -> None:
     ],
 )
 def test_scores_of_curves_by_hand(
-    name: str, params: dict[str, Any], given: tuple, points: tuple, value: float
+    name: str, params: dict[str, Any], logits: tuple, points: tuple, value: float
 ) -> None:
-    scored = curve(name, **params).score(answers(0.8)[0], answers(*given), 0)
+    scored = curve(name, **params).score(answers(0.8)[0], answers(*logits), 0)
     assert (scored.curve, scored.value) == (pytest.approx(points), pytest.approx(value))
 
 

@@ -135,8 +135,8 @@ def test_bad_shares(share) -> None:
 LEFT_HALF, WHOLE = np.array([[1, 0], [1, 0]], dtype=bool), (0, 0, 1, 1)
 
 
-def boxes(*found: tuple[float, ...]) -> dict[str, tuple]:
-    return {"boxes": found}
+def boxes(*corners: tuple[float, ...]) -> dict[str, tuple]:
+    return {"boxes": corners}
 
 
 @pytest.mark.parametrize(

@@ -238,12 +238,12 @@ def test_what_cannot_be_pooled() -> None:
 )
 def test_evidence_of_pictures_reaches_the_metrics(marks: dict[str, Any]) -> None:
     model = te.wrap(
-        vit(), modality="image", transform=lambda one: TF.to_tensor(one.resize((24, 24)))
+        vit(), modality="image", transform=lambda picture: TF.to_tensor(picture.resize((24, 24)))
     )
     noise = np.random.default_rng(0).integers(0, 256, size=(4, 48, 64, 3), dtype=np.uint8)
     pictures = [
-        Item(id=str(n), index=n, content=Image.fromarray(one), evidence=Evidence(**marks))
-        for n, one in enumerate(noise)
+        Item(id=str(n), index=n, content=Image.fromarray(pixels), evidence=Evidence(**marks))
+        for n, pixels in enumerate(noise)
     ]
     metrics = ["pointing-game", "segmentation-ap", "segmentation-miou", "pixel-accuracy"]
     settings = [{}, *[{"interpolation": "nearest"}] * 3]

@@ -135,13 +135,13 @@ def test_a_formula_has_the_colours_of_its_relevance(tmp_path: Path) -> None:
 
 def test_distances_and_degrees_are_those_of_the_shortest_paths() -> None:
     edges = np.random.default_rng(0).integers(9, size=(8, 2))
-    found = structure(edges, 9)
+    graph = structure(edges, 9)
     joined = np.zeros((9, 9), dtype=bool)
     joined[tuple(edges.T)] = True
     joined = (joined | joined.T) & ~np.eye(9, dtype=bool)
     paths = shortest_path(joined, unweighted=True)
-    assert found["distances"].tolist() == np.where(np.isinf(paths), 9, paths).tolist()
-    assert found["degrees"].tolist() == joined.sum(axis=1).tolist()
+    assert graph["distances"].tolist() == np.where(np.isinf(paths), 9, paths).tolist()
+    assert graph["degrees"].tolist() == joined.sum(axis=1).tolist()
 
 
 # ---- pictures as graphs of superpixels

@@ -147,10 +147,10 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
     assert lesson.constants.isnan().equal(~lesson.known)
     scales, constants = lessons.scales_and_constants()
     assert torch.equal(constants.isnan(), lesson.constants.isnan())
-    one = prepared.training.entries[0]
-    own = torch.from_numpy(own_positions(one.encoded.features, one.length))
-    taught = lesson.relevance[0, : one.length][:, lesson.known[0]]
-    sides = [taught[side].square().mean().sqrt().item() for side in (own, ~own)]
+    first = prepared.training.entries[0]
+    words = torch.from_numpy(own_positions(first.encoded.features, first.length))
+    taught = lesson.relevance[0, : first.length][:, lesson.known[0]]
+    sides = [taught[side].square().mean().sqrt().item() for side in (words, ~words)]
     assert scales[0].tolist() == pytest.approx(sides, rel=1e-4)
 
 
