@@ -78,18 +78,6 @@ def test_no_secret_is_stored_logged_or_reported(tmp_path, keys: dict[str, str], 
     assert failed(made.checks()) == []
 
 
-@pytest.mark.exhaustive
-def test_what_the_data_calls_a_label_is_stored_as_its_metadata_are(tmp_path: Path) -> None:
-    raw = {}
-    for store_text in ("full", "hashed", "none"):
-        made = run(tmp_path / store_text, store_text=store_text)
-        with open_database(made.url) as db:
-            items = list(readers.iter_items(db, made.id))
-            raw[store_text] = {one.raw_label for one in items if isinstance(one, ItemOutcome)}
-    assert raw["none"] == {None} and None not in raw["full"]
-    assert len(raw["hashed"]) == len(raw["full"]) and not raw["hashed"] & raw["full"]
-
-
 def check_places(made: Audit, stored: list[Attribution]) -> None:
     """Places are numbers of tokens, which say nothing of how long words are."""
     length = {}
@@ -109,14 +97,18 @@ def test_the_numbers_are_those_of_the_texts(tmp_path: Path) -> None:
     made = {
         mode: run(tmp_path / mode, store_text=mode, **keys) for mode in ("full", "hashed", "none")
     }
-    printed = {}
+    printed, labels = {}, {}
     for mode, one in made.items():
         with open_database(one.url) as db:
             printed[mode] = summarise(db, one.id)
             stored = list(readers.iter_attributions(db, one.id))
+            items = readers.iter_items(db, one.id)
+            labels[mode] = {each.raw_label for each in items if isinstance(each, ItemOutcome)}
         if mode != "full":
             assert all(each.text is None for each in stored)
             check_places(one, stored)
+    assert labels["none"] == {None} and None not in labels["full"]
+    assert len(labels["hashed"]) == len(labels["full"]) and not labels["hashed"] & labels["full"]
     full, hashed, none = printed["full"], printed["hashed"], printed["none"]
     unspelled = tuple(replace(one, spellings={}) for one in full.groups.matching)
     for other in (hashed, none):

@@ -16,7 +16,6 @@ from store_samples import make_plan
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.entity_recogniser import (
     Recognised,
-    Recogniser,
     absolute_recogniser,
     open_recogniser,
     planned_recogniser,
@@ -163,23 +162,6 @@ def test_entities_that_were_read_together_are_found() -> None:
     turns = list(finder.in_turn(items))
     assert [isinstance(one, Item) for one in turns] == [True, True, False, True]
     assert (turns[2].item_id, turns[2].index, turns[2].kind) == ("i2", 2, "recogniser-error")
-
-
-def test_a_recogniser_is_opened_once_while_it_stays_as_it_is(tmp_path, monkeypatch) -> None:
-    opened = []
-
-    def counted(where: str, types: tuple[str, ...]) -> Recogniser:
-        opened.append(types)
-        return Recogniser(find=lambda _: [], types=("A", "B"), name="n", digest=f"{len(opened)}")
-
-    monkeypatch.setattr("transexplain.analysis.groups.entity_recogniser.open_spacy", counted)
-    (tmp_path / "config.cfg").write_text("1")
-    source = f"spacy:{tmp_path}"
-    plan = planned_recogniser(source, None)
-    assert planned_recogniser(source, None) == plan and recogniser_of(plan).digest == "1"
-    assert opened == [()]
-    (tmp_path / "config.cfg").write_text("22")
-    assert planned_recogniser(source, None).digest == "2"
 
 
 def test_another_version_of_a_function_is_refused() -> None:

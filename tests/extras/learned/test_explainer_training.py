@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from everyday import only
 from tiny_trainings import StopAt, bert_folder, image_plan, text_plan
 
 import transexplain as te
@@ -37,8 +36,7 @@ def explained(
     return make(folder, output=folder / mode, **fields)
 
 
-@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
-@pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
+@pytest.mark.parametrize(("make", "mode"), [(text_plan, "separate"), (image_plan, "joint")])
 @pytest.mark.exhaustive
 def test_a_written_explainer_explains_the_written_model(
     tmp_path: Path, make: Make, mode: str
