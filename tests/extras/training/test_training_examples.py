@@ -41,23 +41,16 @@ def test_an_item_that_cannot_be_used_costs_only_itself(tmp_path: Path, bert_dir:
     assert kinds == {"3": "no-label", "48": "empty-text"}
 
 
-def test_a_label_that_is_no_class_is_named(tmp_path: Path, bert_dir: Path) -> None:
-    path = write_texts(tmp_path / "texts.csv", labels={5: "dreadful"})
-    with pytest.raises(ConfigurationError, match=r"'dreadful'.*labels:.*classes:"):
-        read_examples(load_model(bert_dir), snapshot(str(path), tmp_path), labels={})
-
-
-def test_nothing_to_train_on_is_an_error(tmp_path: Path, bert_dir: Path) -> None:
-    path = tmp_path / "texts.csv"
-    path.write_text("text,label\nfilm,\n", encoding="utf-8")
-    with pytest.raises(ConfigurationError, match=r"no item .* can be trained on"):
-        read_examples(load_model(bert_dir), snapshot(str(path), tmp_path), labels={})
-
-
-def test_pictures_for_a_text_model_are_refused(tmp_path: Path, bert_dir: Path) -> None:
-    ref = snapshot(f"imagefolder:{write_pictures(tmp_path / 'p', 1)}", tmp_path)
-    with pytest.raises(ConfigurationError, match="reads text but dataset"):
-        read_examples(load_model(bert_dir), ref, labels={})
+def test_data_that_cannot_be_trained_on_are_named(tmp_path: Path, bert_dir: Path) -> None:
+    (tmp_path / "unlabelled.csv").write_text("text,label\nfilm,\n", encoding="utf-8")
+    of_no_class = write_texts(tmp_path / "texts.csv", labels={5: "dreadful"})
+    for source, message in (
+        (of_no_class, r"'dreadful'.*labels:.*classes:"),
+        (tmp_path / "unlabelled.csv", r"no item .* can be trained on"),
+        (f"imagefolder:{write_pictures(tmp_path / 'p', 1)}", "reads text but dataset"),
+    ):
+        with pytest.raises(ConfigurationError, match=message):
+            read_examples(load_model(bert_dir), snapshot(str(source), tmp_path), labels={})
 
 
 def test_every_epoch_has_all_rows_in_its_own_order(texts) -> None:
