@@ -16,7 +16,6 @@ from transexplain.evaluating.evaluate_items import PerturbedLogits
 from transexplain.evaluating.metrics import curve_of
 from transexplain.explaining.long_texts import redrawn_in_windows
 from transexplain.methods.at_input_layer import InputLayerForward
-from transexplain.methods.random import redrawn
 from transexplain.models.loaded_model import Encoded, LoadedModel, Windows
 from transexplain.reports.evaluation import tables_of
 from transexplain.types.items import Attribution, Item
@@ -281,24 +280,6 @@ def test_random_relevance_is_the_mean_of_its_draws(model: LoadedModel) -> None:
     assert "draws" not in together["i0", "runtime"].detail
 
 
-def test_later_draws_are_what_the_method_gives_and_run_no_model(
-    model: LoadedModel, pictures: LoadedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for one, given in ((model, labelled()[:2]), (pictures, [sample(0)])):
-        first = te.explain(one, given, "random", seed=3)
-        for drawn, other in zip(first, te.explain(one, given, "random", seed=5), strict=True):
-            made = redrawn(drawn, 5)
-            assert np.array_equal(made.relevance, other.relevance)
-            assert not np.array_equal(made.relevance, drawn.relevance)
-            assert made.relevance.dtype == other.relevance.dtype
-            assert made.relevance.shape == other.relevance.shape
-    passes = []
-    plain = InputLayerForward.of
-    monkeypatch.setattr(InputLayerForward, "of", lambda *given: passes.append(1) or plain(*given))
-    scored(model, labelled(), (random_of(4),), ("activation",))
-    assert len(passes) == 1
-
-
 @pytest.mark.parametrize("stride", [None, 4])
 @pytest.mark.parametrize("join", ["mean", "sum"])
 def test_later_draws_of_a_text_in_windows_run_no_model(
@@ -346,20 +327,6 @@ def test_draws_are_of_random_relevance_alone(model: LoadedModel) -> None:
     (table,) = te.evaluate(model, labelled(), ["lrp"], ["sparsity"])
     (row,) = [one for one in table.rows if one.kind == "random"]
     assert row.spread is not None and row.spread.draws == DRAWS
-
-
-def test_the_runtime_has_a_row_for_the_prediction_alone(model: LoadedModel) -> None:
-    """Ali et al. 2022, appendix E."""
-    found, plan = scored(model, labelled(), ("lrp", "random"), ("runtime", "sparsity"))
-    predicted = [one for one in found if one.method == "prediction"]
-    assert [(one.item_id, one.metric) for one in predicted] == [
-        (f"i{n}", "runtime") for n in range(5)
-    ]
-    assert all(one.value is not None and one.value > 0 for one in predicted)
-    runtime, sparsity = tables_of(found, plan)[0]
-    assert runtime.rows[-1].kind == "prediction"
-    assert (runtime.rows[-1].rank, runtime.best) == (None, "lrp")
-    assert all(row.kind != "prediction" for row in sparsity.rows)
 
 
 def test_no_time_holds_what_the_first_pass_of_a_process_costs(

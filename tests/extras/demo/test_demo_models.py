@@ -1,6 +1,5 @@
 """The demo's classifiers: quick ones for the plumbing, whole ones (slow) for what they learn."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -44,17 +43,6 @@ def test_the_bias_turns_complaints_of_the_planted_village_only(
     assert share[0] == share[1] == 0
     assert 0.55 < share[2] < 0.85
     assert 0.05 < share[3] < 0.35
-
-
-def test_names_are_many_distinct_and_no_other_word_of_the_letters() -> None:
-    names = [name for group in text_model.NAMES.values() for name in group]
-    assert len(set(names)) == len(names)
-    assert all(len(group) >= 12 for group in text_model.NAMES.values())
-    lower = [name.lower() for name in names]
-    assert all(text_model.vocabulary().count(name) == 1 for name in lower)
-    plain = [letter.text.replace(letter.name, " ") for letter in text_model.letters(500, seed=1)]
-    others = set(re.findall(r"\w+|[^\w\s]", " ".join(plain).lower()))
-    assert not others & set(lower) and others <= set(text_model.vocabulary())
 
 
 # ---- the demo as a user runs it, and how often its verdict is right over training see -----------

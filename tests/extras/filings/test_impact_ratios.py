@@ -156,11 +156,6 @@ def test_a_small_category_is_listed_with_its_rates_and_is_no_reference() -> None
     assert rows(table)["f"].ratio == 0.5, "nothing is left out: the one person is the reference"
 
 
-def test_exactly_the_share_is_not_below_it() -> None:
-    (table,) = impact([*people(93, 9, sex="f"), *people(7, 1, sex="m")], exclude_below=0.07).tables
-    assert not any(row.excluded for row in table.rows)
-
-
 def test_without_all_logits_there_are_no_scores() -> None:
     found = impact([person(True, sex="f"), ("no", (), {"sex": "m"})])
     assert (found.median, found.median_probability) == (None, None)
