@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from attribution_rows import rows_of_run, write_rows
 from gallery import Audit, run_audit
-from secret_texts import KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings
+from secret_texts import KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings, unpacked
+from sqlalchemy import text as sql
 from store_samples import make_result
 from verified_runs import failed
 
@@ -28,6 +29,7 @@ from transexplain.reports.summary import summarise
 from transexplain.settings import Settings
 from transexplain.store import readers, runs
 from transexplain.store.revisions import open_database
+from transexplain.store.schema import metadata
 from transexplain.types.items import Attribution, ItemFailure, ItemOutcome, PatchGrid
 from transexplain.types.plans import Shard
 from transexplain.types.tokens import Tokens
@@ -75,6 +77,21 @@ def test_no_secret_is_stored_logged_or_reported(tmp_path, keys: dict[str, str], 
         assert found([render_html(summarise(db, made.id)).encode()]) == set()
         kinds = {one.kind for one in readers.iter_items(db, made.id, only_failed=True)}
     assert kinds == {"no-label", "redaction-failed"} if "redact" in keys else {"no-label"}
+    assert failed(made.checks()) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+@pytest.mark.parametrize("store_text", ["hashed", "none"])
+def test_no_secret_is_in_any_table_of_postgresql(tmp_path, postgres_url: str, store_text: str):
+    made = run(tmp_path, postgres_url, store_text=store_text)
+    cells = []
+    with open_database(made.url) as db, db.read() as connection:
+        for table in metadata.sorted_tables:
+            for row in connection.execute(sql(f'SELECT * FROM "{table.name}"')):
+                cells += [unpacked(cell) for cell in row]
+    assert len(cells) > 100
+    assert found(cells) == set()
     assert failed(made.checks()) == []
 
 
