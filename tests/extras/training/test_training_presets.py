@@ -12,7 +12,10 @@ from tiny_trainings import bert_folder, vit_folder, write_pictures, write_texts
 
 from transexplain.extras.learned.explainer_training import (
     JointObjective,
+    Lessons,
+    SeparateObjective,
     Teacher,
+    fresh_explainer,
     joint_objective,
 )
 from transexplain.extras.learned.learned_explainer import Explainer
@@ -20,6 +23,7 @@ from transexplain.extras.training.classifiers import PreparedFit, objective_of, 
 from transexplain.extras.training.optimisation import (
     ClassifierObjective,
     Stepper,
+    precision_of,
     set_dropout,
 )
 from transexplain.extras.training.train_command import (
@@ -112,6 +116,7 @@ def test_joint_training_unfreezes_from_the_top_at_lower_rates(tmp_path: Path) ->
     ]  # fmt: skip
     batch = prepared.training.batch([0, 1])
     trained: set[str] = set()
+    weights = {name: one.detach().clone() for name, one in objective.module.named_parameters()}
     before = {"head": 0, "layers 2-4": 1, "layers 0-1": 2, "embeddings": 3, "explainer": 0}
     for epoch, new in ((0, ("classifier", "pooler")), (5, ("layer.2", "layer.3", "layer.4")),
                        (10, ("layer.0", "layer.1")), (15, ("embeddings",))):  # fmt: skip
@@ -128,6 +133,9 @@ def test_joint_training_unfreezes_from_the_top_at_lower_rates(tmp_path: Path) ->
                     if name.startswith("explainer.") or any(part in name for part in new)
                 }
             assert moving == trained
+            after = objective.module.state_dict()
+            frozen = [name for name in weights if name not in trained]
+            assert all(torch.equal(weights[name], after[name]) for name in frozen), "to the bit"
         for group, slot in zip(stepper.groups, stepper.optimizer.param_groups, strict=True):
             stage = before[group.name.partition(",")[0]]
             base = 1e-4 * 0.5**stage  # the first layers too have a lower rate than the head
@@ -135,6 +143,48 @@ def test_joint_training_unfreezes_from_the_top_at_lower_rates(tmp_path: Path) ->
             assert slot["lr"] == pytest.approx(base * factor(step, steps) if open_ else 0.0)
             matrices = all(one.dim() > 1 for one in group.parameters.values())
             assert slot["weight_decay"] == (0.01 if matrices else 0.0)
+
+
+def test_separate_training_moves_the_whole_base_and_then_the_explainer_alone(
+    tmp_path: Path,
+) -> None:
+    plan = plan_of(tmp_path, "separate-text")
+    prepared, objective = objectives_of(plan)
+    assert plan.fit is not None
+    assert plan.explainer is not None
+    stepper = Stepper(objective, plan.fit, 100)
+    batch = prepared.training.batch(range(16))
+    stepper.step(batch, 30)
+    assert all(one.requires_grad for one in objective.module.parameters())
+    assert {slot["lr"] for slot in stepper.optimizer.param_groups} == {2e-5 * factor(30, 100)}
+    explainer = fresh_explainer(prepared.model, batch.batch, plan.explainer, seed=0)
+    lessons = Lessons(Teacher(plan.explainer.teacher, prepared.model), [batch])
+    alone = SeparateObjective(prepared.model, explainer, lessons, [], plan.explainer)
+    frozen = {name: one.clone() for name, one in prepared.model.module.state_dict().items()}
+    moved = {name: one.clone() for name, one in explainer.state_dict().items()}
+    second = Stepper(alone, plan.explainer_fit, 100)
+    second.step(batch, 30)
+    assert {slot["lr"] for slot in second.optimizer.param_groups} == {1e-4 * factor(30, 100)}
+    after = prepared.model.module.state_dict()
+    assert all(torch.equal(frozen[name], after[name]) for name in frozen)
+    assert any(not torch.equal(moved[name], one) for name, one in explainer.state_dict().items())
+
+
+def test_passes_are_in_mixed_precision_and_weights_are_not(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, "joint-text")
+    prepared, objective = objectives_of(plan)
+    assert plan.fit is not None
+    stepper = Stepper(objective, plan.fit, 50)
+    types: list[torch.dtype] = []
+    handle = prepared.model.module.classifier.register_forward_hook(
+        lambda _m, _a, output: types.append(output.dtype)
+    )
+    stepper.step(prepared.training.batch(range(8)), 0)
+    handle.remove()
+    assert torch.bfloat16 in types  # the teacher's own pass is in float32
+    assert {one.dtype for one in objective.module.parameters()} == {torch.float32}
+    assert precision_of("mixed", torch.device("cpu")) is torch.bfloat16
+    assert precision_of("auto", torch.device("cpu")) is None
 
 
 @pytest.mark.parametrize("kind", ["bert", "vit", "timm"])
