@@ -1,28 +1,26 @@
 """The randomised model: the same for any cut into shards, and the audited one as it was."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from local_audits import aggregate_of, prepared_tiny, shard_results
-from store_samples import stored_again
 from tiny_audit import make_audit
 
 from orchestrator.plan import PreparedAudit, prepare_audit
 from orchestrator.spec import load_spec
 from orchestrator.spec.planned_groups import _draws
 from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.mixed_audits import ExactSample
 from transexplain.analysis.groups.randomised_control import RandomisedTotals
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
 from transexplain.auditing import shard_controls
 from transexplain.errors import EngineError
-from transexplain.explaining import Explained, explain_items
 from transexplain.models.loaded_model import LoadedModel
 from transexplain.settings import Settings
-from transexplain.types.items import ItemFailure
+from transexplain.types.scores import ExactPlan, MethodSpec
 
 
 def prepare(folder: Path, *settings: str) -> PreparedAudit:
@@ -33,32 +31,8 @@ def totals_of(prepared: PreparedAudit, shards: int = 1) -> RandomisedTotals:
     return aggregate_of(prepared, shards).checked.randomised
 
 
-def means(totals: RandomisedTotals) -> dict[tuple[Any, ...], float]:
-    return {
-        (*stratum, row.group, row.entity, row.mentions): row.mean
-        for stratum in totals.randomised.strata
-        for row in totals.randomised.rows([stratum])
-    }
-
-
 def mentions(totals: EntityTotals) -> list[tuple[str, str, int]]:
     return [(row.group, row.entity, row.mentions) for row in totals.rows(totals.strata)]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("shards", [3, 7])
-def test_any_number_of_shards_gives_the_same(tmp_path: Path, shards: int) -> None:
-    prepared = prepare(tmp_path, "groups.check=20")
-    one, many = totals_of(prepared), totals_of(prepared, shards)
-    assert one.items == many.items > 8
-    assert one.failed == 0
-    assert sum(bool(draw.strata) for draw in one.draws) == 3
-    for draw, other in zip(one.draws, many.draws, strict=True):
-        assert mentions(draw) == mentions(other)
-    whole, parts = means(one), means(many)
-    assert whole.keys() == parts.keys()
-    for key, value in whole.items():
-        assert parts[key] == pytest.approx(value, abs=1e-9)
 
 
 @pytest.mark.exhaustive
@@ -108,15 +82,6 @@ def test_each_draw_has_other_weights_and_its_own_items(tmp_path: Path) -> None:
     assert alone.real.rows(real.strata) == real.rows(real.strata)
 
 
-def test_draws_are_part_of_a_plan_and_its_digest(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path, "groups.draws=1")
-    plan = prepared.plan
-    assert plan.check is not None and plan.check.draws == 1
-    more = replace(plan, check=replace(plan.check, draws=3))
-    assert more.digest != plan.digest
-    assert stored_again(more) == more
-
-
 def test_large_models_have_one_draw() -> None:
     assert _draws(500_000_000) == 3
     assert _draws(500_000_001) == 1
@@ -129,37 +94,6 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
     assert "randomised" not in prepared.model.variants
 
 
-def test_it_is_made_only_where_an_item_was_drawn(tmp_path: Path) -> None:
-    prepared = prepare(tmp_path)
-    never = replace(prepared.plan, check=replace(prepared.plan.check, share=0.0))
-    assert totals_of(replace(prepared, plan=never)).items == 0
-    assert "randomised" not in prepared.model.variants
-
-
-@pytest.mark.exhaustive
-def test_a_failing_randomised_explanation_costs_no_item(tmp_path, monkeypatch) -> None:
-    prepared = prepare(tmp_path)
-    original, audited = explain_items, prepared.model
-
-    def failing(model: LoadedModel, *args: Any, **kwargs: Any) -> Iterator[Explained]:
-        for place, one in enumerate(original(model, *args, **kwargs)):
-            if model is audited or place % 2 or one.item is None:
-                yield one
-            else:
-                failure = ItemFailure(
-                    item_id=one.item.id, index=one.item.index, kind="model-error", message="nan"
-                )
-                yield Explained(item=one.item, failure=failure)
-
-    whole = totals_of(prepared)
-    monkeypatch.setattr("transexplain.explaining.item_loop.explain_items", failing)
-    [done] = shard_results(prepared)
-    found = ShardAggregate.from_json(done.aggregate).checked.randomised
-    assert len(done.outcomes) == 40 and not done.failures
-    assert found.failed > 0 and found.items + found.failed == whole.items
-    assert found.real.strata == found.randomised.strata
-
-
 def test_a_model_that_cannot_be_randomised_costs_no_item(tmp_path, monkeypatch) -> None:
     def refuse(*_: object) -> LoadedModel:
         raise EngineError("it cannot be copied")
@@ -170,6 +104,15 @@ def test_a_model_that_cannot_be_randomised_costs_no_item(tmp_path, monkeypatch) 
     assert len(done.outcomes) == 40
     assert found.randomised.items == 0 and found.randomised.failed > 0
     assert found.ablations
+
+
+def test_a_failing_randomised_explanation_costs_only_itself(tmp_path, monkeypatch) -> None:
+    prepared, pairs = prepare(tmp_path), shard_controls.explained_pairs
+    whole = totals_of(prepared)
+    monkeypatch.setattr(shard_controls, "explained_pairs", lambda *of: [[], *pairs(*of)[1:]])
+    found = totals_of(prepared)
+    assert found.failed > 0 and found.items + found.failed == whole.items
+    assert found.real.strata == found.randomised.strata
 
 
 def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
@@ -187,3 +130,83 @@ def test_groups_of_a_column_are_checked_as_whole_items(tmp_path: Path) -> None:
     found = ShardAggregate.from_json(done.aggregate).checked
     assert found.randomised.items == 20
     assert found.ablations == [] and found.observations == []
+
+
+# ---- the exact sample of a shard: which items, which numbers, failures counted
+
+
+MIXED = {"method": "gradient-x-input", "exact_sample": 0.5}
+
+
+def prepare_mixed(folder: Path, **keys: object) -> PreparedAudit:
+    return prepared_tiny(folder, "model.dtype=float64", "groups.check=0", explain=MIXED, **keys)
+
+
+def sample_of(prepared: PreparedAudit, shards: int = 1) -> ExactSample:
+    return aggregate_of(prepared, shards).checked.exact
+
+
+def test_both_sides_are_what_either_method_says(tmp_path: Path) -> None:
+    prepared = prepare_mixed(tmp_path)
+    exact = replace(prepared, plan=replace(prepared.plan, method=MethodSpec(name="lrp")))
+    [cheap], [alone] = shard_results(prepared), shard_results(exact)
+    found = sample_of(prepared)
+    assert found.mentions
+    for one in found.mentions:
+        for side, value in ((cheap, one.cheap), (alone, one.exact)):
+            reported = [
+                m.relevance
+                for m in side.mentions
+                if (m.item_id, m.target, m.group, m.entity)
+                == (one.item_id, one.target, one.group, one.entity)
+            ]
+            assert len(reported) == one.mentions
+            assert sum(reported) == pytest.approx(value, rel=1e-9, abs=1e-15)
+    stored = {(a.item_id, a.target): a for a in cheap.attributions}
+    for two in found.agreements:
+        attribution = stored[two.item_id, two.target]
+        plain = [not token.special for token in attribution.features]
+        assert two.cheap == pytest.approx(float(np.sum(attribution.relevance[plain])))
+    assert {a.method for a in cheap.attributions} == {"gradient-x-input"}
+
+
+def test_the_share_and_the_seed_say_which(tmp_path: Path) -> None:
+    prepared = prepare_mixed(tmp_path)
+
+    def items(share: float, seed: int) -> set[str]:
+        exact = ExactPlan(share=share, seed=seed)
+        plan = replace(prepared.plan, exact=exact, groups=())
+        return {one.item_id for one in sample_of(replace(prepared, plan=plan)).agreements}
+
+    assert len(items(1.0, 0)) == 40
+    assert items(0.2, 0) < items(0.6, 0)
+    assert items(0.5, 0) != items(0.5, 1)
+
+
+def test_a_failure_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = prepare_mixed(tmp_path)
+    whole = sample_of(prepared)
+    again = shard_controls.explained_pairs
+
+    def failing(*args: object) -> object:
+        found = again(*args)
+        return [[], *found[1:]]
+
+    monkeypatch.setattr(shard_controls, "explained_pairs", failing)
+    found = sample_of(prepared)
+    assert (found.items, found.failed) == (whole.items - 1, 1)
+    lost = {one.item_id for one in whole.agreements} - {one.item_id for one in found.agreements}
+    assert len(lost) == 1
+    assert not lost & {one.item_id for one in found.mentions}
+
+
+def test_numbers_that_no_total_holds_fail_their_items(tmp_path: Path) -> None:
+    prepared = prepared_tiny(tmp_path, "model.dtype=float64", "groups.check=0")
+    before = shard_results(prepared)[0]
+    with torch.no_grad():
+        prepared.model.module.classifier.weight *= 1e20
+    [result] = shard_results(prepared)
+    assert not result.outcomes and not result.attributions and not result.mentions
+    kinds = [failure.kind for failure in result.failures if failure.kind == "not-finite"]
+    assert len(kinds) == len(before.outcomes)
+    assert ShardAggregate.from_json(result.aggregate).items == 0

@@ -3,8 +3,10 @@
 import json
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import astuple, replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,15 +103,37 @@ def test_a_text_is_read_with_names_of_both_sides(tmp_path: Path) -> None:
     assert {one.group for one in found if one.own} == {"praise", "things"}, "both directions"
 
 
+def values_of(row: Any) -> list[Any]:
+    """The fields of a record, those of its tuples one by one."""
+    fields = astuple(row)
+    return [part for field in fields for part in (field if isinstance(field, tuple) else (field,))]
+
+
 @pytest.mark.exhaustive
-def test_any_cut_into_shards_swaps_the_same(tmp_path: Path) -> None:
-    prepared = prepared_tiny(tmp_path, "groups.check=20", "model.dtype=float64")
-    whole = observed(prepared)
-    parts = observed(prepared, (0, 7, 8, 21, 40))
-    keys = [(one.document, one.group, one.entity, one.own) for one in whole]
-    assert [(one.document, one.group, one.entity, one.own) for one in parts] == keys
-    for one, other in zip(whole, parts, strict=True):
-        assert other.log_odds == pytest.approx(one.log_odds, abs=1e-9)
+def test_any_cut_into_shards_gives_the_same_controls(tmp_path: Path) -> None:
+    """Swaps, ablations, the exact sample and randomised models: drawn by the row alone."""
+    explain = {"method": "gradient-x-input", "exact_sample": 0.5}
+    prepared = prepared_tiny(tmp_path, "groups.check=20", "model.dtype=float64", explain=explain)
+    whole, parts = (
+        aggregate_of(prepared, cuts=cuts).checked for cuts in ((), (0, 5, 6, 21, 33, 40))
+    )
+    for name in ("observations", "ablations", "exact.mentions", "exact.agreements"):
+        rows, others = (
+            sorted(
+                map(values_of, attrgetter(name)(results)),
+                key=lambda values: [value for value in values if isinstance(value, str)],
+            )
+            for results in (whole, parts)
+        )
+        assert len(rows) == len(others) > 4
+        for row, other in zip(rows, others, strict=True):
+            assert other == pytest.approx(row, abs=1e-9)
+    assert (whole.exact.items, whole.exact.failed) == (parts.exact.items, 0)
+    assert whole.randomised.items == parts.randomised.items > 8
+    for draw, other in zip(whole.randomised.draws, parts.randomised.draws, strict=True):
+        for row, same in zip(draw.rows(draw.strata), other.rows(other.strata), strict=True):
+            assert (row.group, row.entity, row.mentions) == (same.group, same.entity, same.mentions)
+            assert row.mean == pytest.approx(same.mean, abs=1e-9)
 
 
 def drawn(
@@ -264,20 +288,6 @@ def test_an_answer_that_hangs_on_one_word_flips_without_it(tmp_path: Path) -> No
             assert one.relevance == pytest.approx(one.change, abs=1e-6)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("method", ["occlusion", "integrated-gradients", "rollout", "saliency"])
-def test_the_model_runs_once_per_ablation_for_every_method(tmp_path: Path, method: str) -> None:
-    settings = (f"method.name={method}", "groups.check=1000", "targets=[predicted]")
-    prepared = prepared_tiny(tmp_path, *settings, "model.dtype=float64")
-    by_method = {(r.item_id, r.group): r for r in checked_of(prepared).ablations}
-    lrp = prepared_tiny(tmp_path, *settings[1:], "model.dtype=float64")
-    assert len(by_method) > 15
-    for one in checked_of(lrp).ablations:
-        other = by_method[one.item_id, one.group]
-        assert (other.flipped, other.entity) == (one.flipped, one.entity)
-        assert other.change == pytest.approx(one.change, abs=1e-9)
-
-
 def test_a_contrast_changes_by_both_its_classes(tmp_path: Path) -> None:
     texts = ["a good film"] * 12
     found = checked_of(prepare_texts(tmp_path, texts, "targets=[contrast:bad-good]")).ablations
@@ -305,18 +315,6 @@ def test_without_samples_or_mentions_there_are_no_ablations(tmp_path: Path) -> N
     nobody = prepare_texts(tmp_path, ["a e", "e e"])
     assert nobody.plan.check is None
     assert ablations_of(checked_of(nobody).ablations) is None
-
-
-@pytest.mark.exhaustive
-def test_ablations_are_sampled_by_row_alone(tmp_path: Path) -> None:
-    prepared = prepared_tiny(tmp_path, "groups.check=12", "model.dtype=float64")
-    whole = sorted(checked_of(prepared).ablations)
-    parts = aggregate_of(prepared, cuts=(0, 5, 6, 33, 40)).checked
-    assert len(whole) > 4
-    for one, other in zip(whole, sorted(parts.ablations), strict=True):
-        exact = replace(other, change=one.change, relevance=one.relevance)
-        assert exact == one
-        assert other.change == pytest.approx(one.change, abs=1e-9)
 
 
 @pytest.mark.parametrize(

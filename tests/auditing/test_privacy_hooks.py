@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from plain_records import new_plan
-from store_samples import stored_again
+from store_samples import make_result, stored_again
 
 from orchestrator.spec import AuditSpec, load_spec
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate
@@ -18,7 +18,6 @@ from transexplain.types.plans import (
     AuditPlan,
     PrivacyPlan,
     Shard,
-    ShardResult,
 )
 from transexplain.types.scores import MetricScore
 
@@ -67,9 +66,7 @@ def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:
 
 
 def planned(folder: Path) -> PrivacyPlan:
-    found = load_spec(write_spec(folder, function="ours:names")).privacy_plan()
-    assert found is not None
-    return found
+    return load_spec(write_spec(folder, function="ours:names")).privacy_plan()
 
 
 @pytest.mark.parametrize("module", ["antigravity", "this", "idlelib.idle"])
@@ -208,16 +205,8 @@ def test_numbers_of_scores_are_kept_and_words_of_every_draw_are_not() -> None:
         )
         for place, one in enumerate(given)
     )
-    result = ShardResult(
-        shard=Shard(index=0, start=0, stop=1),
-        outcomes=(),
-        attributions=(),
-        failures=(),
-        mentions=(),
-        aggregate=ShardAggregate().to_json(),
-        seconds=0.1,
-        scores=scores,
-    )
+    empty = ShardAggregate().to_json()
+    result = replace(make_result(Shard(index=0, start=0, stop=0)), scores=scores, aggregate=empty)
     guard = guard_of(plan_of(PrivacyPlan(store_text="none")))
     counts, values, words = (one.detail for one in guard.storable(result).scores)
     assert counts == {key: value for key, value in given[0].items() if key != "note"}

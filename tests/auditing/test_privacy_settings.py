@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from plain_records import new_plan
-from secret_texts import KEY, REDACT, names, secret_audit
-from store_samples import stored_again
+from secret_texts import KEY, REDACT, secret_audit
 
 from orchestrator.plan import prepare_audit
 from orchestrator.spec import load_spec
@@ -25,12 +24,6 @@ from workers.claim_to_commit import Workbench, compute
 
 def plan_of(privacy: PrivacyPlan | None) -> AuditPlan:
     return new_plan(privacy=privacy)
-
-
-def test_privacy_is_part_of_a_plan_and_its_digest() -> None:
-    requested = plan_of(PrivacyPlan(store_text="none"))
-    assert requested.digest != plan_of(None).digest
-    assert stored_again(requested) == requested
 
 
 @pytest.mark.parametrize(
@@ -55,21 +48,15 @@ def test_an_invalid_key_is_named_and_not_shown(monkeypatch, given: str | None, p
         ("secret_texts", "write it as"),
         ("secret_texts:names()", "write it as"),
         ("secret_texts.absent:names", "cannot be imported"),
-        ("no_such_module_here:names", "TRANSEXPLAIN_REDACT_MODULES does"),
         ("secret_texts:nobody", "has no function"),
         ("secret_texts:unmarked", "is not marked"),
         ("secret_texts_2:names", "is not imported"),
-        ("os:system", "is not imported"),
         ("builtins:eval", "is not imported"),
     ],
 )
 def test_an_invalid_hook_is_refused(name: str, printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         load_hook(name)
-
-
-def test_a_marked_hook_is_loaded() -> None:
-    assert load_hook(REDACT) is names
 
 
 def test_spans_reach_to_the_ends_of_their_words() -> None:
@@ -94,7 +81,6 @@ def test_a_worker_without_the_key_computes_nothing(tmp_path, monkeypatch) -> Non
         database_url=f"sqlite:///{tmp_path / 'store.db'}", snapshot_dir=tmp_path / "snapshots"
     )
     prepared = prepare_audit(load_spec(secret_audit(tmp_path, store_text="hashed")), settings)
-    assert prepared.plan.privacy is not None
     assert KEY not in json.dumps(prepared.plan.document())
     monkeypatch.setenv("TRANSEXPLAIN_TEXT_KEY", KEY[::-1])
     with open_database(settings.database_url, upgrade=True) as db:

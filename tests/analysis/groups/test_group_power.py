@@ -54,7 +54,6 @@ def test_the_interval_that_is_shown_says_what_the_state_says() -> None:
             )
             comparisons.append(share_difference("rate", 0.05, own, other, 5))
         for comparison, measure in zip(comparisons, decided(comparisons), strict=True):
-            assert measure.interval is not None and comparison.inside is not None
             low, high = measure.interval
             beyond = low > 0.05 or high < -0.05
             within = low > -0.05 and high < 0.05
@@ -67,10 +66,6 @@ def test_the_interval_that_is_shown_says_what_the_state_says() -> None:
 def test_nine_of_ten_runs_find_and_show_what_is_promised(precision: Precision) -> None:
     assert states(precision, precision.finds)["outside"] == pytest.approx(0.9, abs=0.025)
     assert states(precision, precision.shows)["inside"] == pytest.approx(0.9, abs=0.025)
-
-
-def test_a_run_that_is_too_small_shows_the_absence_of_nothing() -> None:
-    assert replace(KNOWN, by_text=0.01).shows is None
 
 
 @pytest.mark.parametrize("value", [0.0, 0.07, -0.08, 0.2, -0.4])
@@ -111,13 +106,6 @@ def verdict(design: Design, seed: int, names: int, *, templates: bool = False) -
     return group_verdicts(known, references_of(design.named[-1], design.named))[0]
 
 
-def test_a_short_list_is_said_to_be_short() -> None:
-    row = verdict(Design(names=4, own=0.3, direct=-0.05, swapped=200), 2, 4)
-    assert row.mention == "open"
-    assert "list is too" in row.mention_advice
-    assert "groups.complete" in row.mention_advice
-
-
 def test_rates_of_names_that_differ_are_limited_by_the_list() -> None:
     differing = Design(names=4, own=1.0, texts=6_000, swapped=10)
     row = verdict(differing, 2, 4)
@@ -139,18 +127,6 @@ def test_advice_on_texts_says_how_many_the_data_have() -> None:
     # more swaps find no more templates: all of them were compared
     advice = verdict(replace(few, texts=3_000), 1, 24, templates=True).mention_advice
     assert "data have 60" in advice and "groups.check" not in advice
-
-
-def test_what_is_settled_has_no_advice() -> None:
-    row = verdict(Design(direct=-0.5), 1, 24)
-    assert row.mention == "changes"
-    assert row.mention_advice == ""
-
-
-def test_rates_need_further_items() -> None:
-    row = verdict(Design(swapped=10), 1, 24)
-    assert row.outcome == "open"
-    assert "items of people/0" in row.outcome_advice
 
 
 def test_advice_followed_once_settles_most_questions() -> None:

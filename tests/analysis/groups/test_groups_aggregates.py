@@ -7,15 +7,19 @@ import pytest
 from entity_samples import POSITIVE, mention
 from hypothesis import given
 from hypothesis import strategies as st
-from plain_records import new_outcome
+from plain_records import new_attribution, new_outcome
 from store_samples import make_outcome, make_plan
 
 from transexplain.analysis.groups import text_totals
 from transexplain.analysis.groups.answers import Answer
+from transexplain.analysis.groups.counterfactuals import Observation
+from transexplain.analysis.groups.hidden_regions import HiddenRegion
+from transexplain.analysis.groups.mention_ablation import MentionAblation
+from transexplain.analysis.groups.mixed_audits import ExactSample, MethodAgreement, PairedMentions
 from transexplain.analysis.groups.shard_aggregate import (
     ALL,
+    ControlResults,
     ShardAggregate,
-    WordTotal,
     merged_aggregates,
 )
 from transexplain.errors import ConfigurationError
@@ -33,20 +37,8 @@ def outcome(
 
 
 def record(relevance: np.ndarray, features: tuple[Token, ...] | PatchGrid, **more) -> Attribution:
-    given_fields = {"target": "all", "class_name": "yes", "text": None} | more
-    return Attribution(
-        item_id="i",
-        method="lrp",
-        rank=0,
-        class_index=0,
-        logit=0.0,
-        relevance=relevance,
-        unit="logits",
-        at="encoder",
-        features=features,
-        ledger=None,
-        **given_fields,
-    )
+    fields = {"item_id": "i", "target": "all", "class_name": "yes", "logit": 0.0} | more
+    return new_attribution(relevance=relevance, features=features, **fields)
 
 
 def text(words: str, relevance: list[float], **more) -> Attribution:
@@ -61,19 +53,6 @@ def image(values: list[list[float]], **more) -> Attribution:
     array = np.array(values, dtype=np.float64)
     grid = PatchGrid(rows=array.shape[0], cols=array.shape[1], height=8, width=8)
     return record(array, grid, **more)
-
-
-def test_words_by_hand() -> None:
-    total = ShardAggregate()
-    total.add(outcome(), [text("Good good bad", [1.0, -0.25, 2.0])])
-    total.add(outcome(), [text("GOOD", [0.5]), text("good", [8.0], class_name="no")])
-    assert total.words("all", "yes") == [
-        WordTotal(word="bad", documents=1, mentions=1, relevance=2.0, magnitude=2.0),
-        WordTotal(word="good", documents=2, mentions=3, relevance=1.25, magnitude=1.75),
-    ]
-    assert [word.relevance for word in total.words("all", "no")] == [8.0]
-    assert total.words("all", "maybe") == []
-    assert total.class_keys == [("all", "no"), ("all", "yes")]
 
 
 def test_counts_by_hand() -> None:
@@ -95,12 +74,6 @@ def test_heatmaps_by_hand_and_sizes_apart() -> None:
     assert (pair.target, pair.class_name) == ("all", "yes")
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_relevance_that_is_not_finite_is_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="relevance"):
-        ShardAggregate().add(outcome(), [text("a", [bad])])
-
-
 #: squares of the larger ones, and some sums of them, are beyond 64 bits in units of 2**-50
 RELEVANCE = st.floats(-1e6, 1e6, allow_nan=False, width=32)
 ITEMS = st.lists(
@@ -117,6 +90,28 @@ ITEMS = st.lists(
 ANSWER = Answer(name="yes", plus=(0,), minus=(1,))
 
 
+def add_controls(checked: ControlResults, document: str, value: float) -> None:
+    """A record in each of the lists of an item's controls."""
+    of = {"target": "t", "class_name": "c", "group": "A", "entity": "x"}
+    swapped = Observation(document=document, group="A", entity="x", log_odds=(value,))
+    checked.observations.append(swapped)
+    checked.candidates.append(replace(swapped, own=True))
+    checked.regions.append(HiddenRegion(document=document, place=0, group="A", entity="x"))
+    checked.ablations.append(
+        MentionAblation(item_id=document, flipped=value > 0, change=value, relevance=1.0, **of)
+    )
+    checked.unpaired["A"] += 1
+    both = {"item_id": document, "cheap": value, "exact": 1.0}
+    reading = {"predicted": "c", "label": "", "slice": "", "mentions": 1}
+    agreement = MethodAgreement(
+        target="t", class_name="c", correlation=value if value > 0 else None, error=None, **both
+    )
+    mentioned = PairedMentions(**of, **both, **reading)
+    checked.exact.merge(
+        ExactSample(items=1, failed=1, agreements=[agreement], mentions=[mentioned])
+    )
+
+
 def whole(items: list) -> ShardAggregate:
     total = ShardAggregate()
     for label, words in items:
@@ -131,6 +126,7 @@ def whole(items: list) -> ShardAggregate:
         total.second.add(POSITIVE, mentions[:1], magnitude=9.0)
         total.checked.randomised.of_draw(len(words) % 2).add(POSITIVE, mentions, 9.0)
         total.add_dropped([(mentions[0].group, mentions[0].entity)])
+        add_controls(total.checked, str(len(values)), values[0])
         groups = {row.group for row in mentions}
         total.outcomes.add(outcome(label), groups, answers=(ANSWER,), cluster=label or "")
     return total
@@ -149,10 +145,6 @@ def test_any_cut_and_any_order_give_the_same_bits(items: list, size: int, rng: r
     merged = json.dumps(merged_aggregates(iter(payloads)).to_json())
     assert json.dumps(payloads) == before, "what was read is left alone"
     assert merged == json.dumps(whole(items).to_json())
-
-
-def test_no_shard_at_all() -> None:
-    assert merged_aggregates([]).to_json() == ShardAggregate().to_json()
 
 
 @given(ITEMS)
@@ -297,16 +289,8 @@ def test_they_are_not_counted_where_planning_has_read_them_or_none_is_kept(plan:
 
 
 def ledger(gap: float, magnitude: float = 2.0) -> Ledger:
-    return Ledger(
-        inputs=0.0,
-        special=0.0,
-        embeddings=0.0,
-        biases=0.0,
-        rules=0.0,
-        total=0.0,
-        gap=gap,
-        magnitude=magnitude,
-    )
+    nothing = dict.fromkeys(("inputs", "special", "embeddings", "biases", "rules", "total"), 0.0)
+    return Ledger(**nothing, gap=gap, magnitude=magnitude)
 
 
 def test_gaps_by_hand() -> None:

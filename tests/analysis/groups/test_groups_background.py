@@ -169,18 +169,6 @@ def at(one: Attribution, start: int, end: int) -> list[float | None]:
     return ranks_in_item(one, mentions_of(one, [match]))
 
 
-def test_by_hand() -> None:
-    one = text("he is a bad man", [-2.0, 0.5, 2.0, 3.0, 0.0])
-    assert at(one, 0, 2) == [(2 + 0.5) / 4]  # above .5 and 0, level with 2
-    assert at(one, 8, 11) == [1.0]
-    assert at(one, 12, 15) == [0.0]
-
-
-def test_a_mention_of_several_words_is_one_and_no_other() -> None:
-    one = text("New York is big", [1.0, 1.5, 2.0, 3.0])
-    assert at(one, 0, 8) == [0.5]  # 2.5 against 2 and 3
-
-
 def test_pieces_of_a_word_are_added_up_before_words_are_compared() -> None:
     tokens = (
         Token(text="un", start=0, end=2, word=0),

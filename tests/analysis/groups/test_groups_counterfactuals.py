@@ -143,51 +143,11 @@ def test_names_that_differ_by_chance_are_no_effect_of_their_group() -> None:
     assert accused <= 0.05 * 200 + 6
 
 
-@pytest.mark.exhaustive
-def test_the_size_of_an_effect_is_that_of_the_names_which_were_read() -> None:
-    """Names that differ much leave open what others would do, not what these do."""
-    found = 0
-    for seed in range(100):
-        rng = np.random.default_rng(900 + seed)
-        observations = list(drawn(rng, lambda _: 0.45, texts=100, name=0.4))
-        like, these = effect_of(observations), effect_of(observations, complete=True)
-        assert like.inside[0] < these.inside[0] < these.inside[1] < like.inside[1]
-        row = compared(observations)
-        found += states(row)["logit"] == "outside" and row.effect > 0
-    assert found >= 60, "beyond what is adjusted for two strata and four measures"
-
-
-def test_a_true_effect_is_found_and_none_is_equal() -> None:
-    rng = np.random.default_rng(3)
-    found = compared(list(drawn(rng, lambda _: -0.5)))
-    measure = found.measure("logit")
-    assert measure is not None and measure.state == "outside" and measure.value < 0
-    assert measure.interval is not None and measure.interval[1] < -0.1, "beyond the limit"
-    assert measure.p is not None and measure.p < 1e-3 and measure.level > 0.95
-    none = compared(list(drawn(rng, lambda _: 0.0, name=0.02)))
-    assert set(states(none).values()) == {"inside"}
-    assert {measure.level for measure in none.measures} == {0.9}
-    loose = compared(list(drawn(rng, lambda _: 0.0, name=0.5, texts=30)))
-    assert states(loose)["logit"] == "open"
-
-
 def test_a_complete_list_of_names_is_no_sample_of_others() -> None:
     names = list(drawn(np.random.default_rng(5), lambda _: -0.3, name=0.5))
     sample, complete = effect_of(names), effect_of(names, complete=True)
     assert complete.inside == complete.outside(0.9) == sample.outside(0.9)
     assert np.ptp(complete.inside) < 0.7 * np.ptp(sample.inside)
-
-
-def test_opposite_effects_are_seen_although_their_mean_is_none() -> None:
-    rng = np.random.default_rng(5)
-    mixed = list(drawn(rng, lambda text: 1.0 if text % 2 else -1.0))
-    row = compared(mixed)
-    spread = row.measure("spread")
-    assert abs(row.effect) < 0.2 and states(row)["logit"] != "outside"
-    assert spread is not None and spread.value == pytest.approx(1.0, abs=0.1)
-    assert spread.state == "outside" and spread.interval is not None and spread.interval[0] > 0.25
-    odd = compared(mixed, "odd")
-    assert states(odd)["logit"] == "outside" and odd.effect == pytest.approx(1.0, abs=0.15)
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,7 @@
 """Names that are ordinary words: each cue alone, and texts whose capitals are no cue."""
 
 import unicodedata
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from transexplain.analysis.groups.lexicon import ordinary_words
 from transexplain.analysis.groups.mention_matching import Matcher
 from transexplain.analysis.groups.word_pieces import KeyFilter, WordPiece, pieces
 from transexplain.types.items import EntityGroup
-from transexplain.types.plans import CasePolicy, Matching
+from transexplain.types.plans import Matching
 
 GROUP = EntityGroup(
     name="g",
@@ -72,22 +73,20 @@ def test_matches_that_are_left_out_are_reported() -> None:
     assert [match.surface for match in found.kept] == ["Anna", "Will"]
 
 
-def test_always_and_never() -> None:
-    text = "Will you come? Anna asks Will."
-    assert kept(text, Matching(ambiguous="always")) == ["Will", "Anna", "Will"]
-    assert kept(text, Matching(ambiguous="never")) == ["Anna"]
-
-
 @pytest.mark.parametrize(
-    ("case", "found"),
+    ("rules", "text", "found"),
     [
-        ("smart", ["Anna", "ANNA"]),
-        ("exact", ["Anna"]),
-        ("ignore", ["Anna", "anna", "ANNA"]),
+        ({"ambiguous": "always"}, "Will you come? Anna asks Will.", ["Will", "Anna", "Will"]),
+        ({"ambiguous": "never"}, "Will you come? Anna asks Will.", ["Anna"]),
+        ({"case": "smart"}, "so Anna, anna and ANNA", ["Anna", "ANNA"]),
+        ({"case": "exact"}, "so Anna, anna and ANNA", ["Anna"]),
+        ({"case": "ignore"}, "so Anna, anna and ANNA", ["Anna", "anna", "ANNA"]),
+        # an ambiguous word in small letters needs a neighbour
+        ({"case": "ignore"}, "she will mark it, made in china by Mr will", ["china", "will"]),
     ],
 )
-def test_case_policies(case: CasePolicy, found: list[str]) -> None:
-    assert kept("so Anna, anna and ANNA", Matching(case=case)) == found
+def test_policies(rules: dict[str, Any], text: str, found: list[str]) -> None:
+    assert kept(text, Matching(**rules)) == found
 
 
 def test_exact_letters_of_a_small_word() -> None:
@@ -95,11 +94,6 @@ def test_exact_letters_of_a_small_word() -> None:
     text = "he He HE"
     for case, count in (("smart", 3), ("exact", 1), ("ignore", 3)):
         assert len(Matcher([group], Matching(case=case)).find(text)) == count
-
-
-def test_an_ambiguous_word_in_small_letters_needs_a_neighbour() -> None:
-    ignore = Matching(case="ignore")
-    assert kept("she will mark it, made of china in china by Mr will", ignore) == ["china", "will"]
 
 
 PARTS = st.sampled_from(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from entity_samples import POSITIVE, mention
 
-from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum, quantile
+from transexplain.analysis.groups.entity_totals import EntityTotals, Stratum
 from transexplain.analysis.groups.group_cells import by_group, cell_of
 from transexplain.analysis.groups.intervals import Estimate
 from transexplain.errors import ConfigurationError
@@ -51,25 +51,6 @@ def test_ranks_are_means_over_the_mentions_that_have_one() -> None:
     assert y.rank is None
     with pytest.raises(ValueError, match=r"shorter|longer"):
         totals.add(POSITIVE, three, 3.0, [0.5])
-
-
-def test_histograms_hold_every_mention_of_a_group() -> None:
-    totals = added([(0, [("A", "x", 1.5), ("B", "y", -0.5)]), (1, [("A", "z", 2.0)])])
-    both = totals.sizes(STRATA)
-    assert {group: sum(bins.values()) for group, bins in both.items()} == {"A": 2, "B": 1}
-    assert quantile(both["A"], 1.0) == pytest.approx(2.0, rel=0.005)
-    assert quantile(totals.sizes([POSITIVE])["A"], 1.0) == pytest.approx(1.5, rel=0.005)
-    assert sum(totals.sizes(STRATA)["A"].values()) == 2, "reading adds nothing up in place"
-
-
-def test_documents_and_pairs_by_hand() -> None:
-    first = [("B", "y", 2.0), ("A", "x", 1.0), ("A", "z", 3.0)]
-    totals = added([(0, first), (0, [("A", "x", 5.0)])])
-    assert totals.documents([POSITIVE]) == {"A": 2, "B": 1}
-    pairs = totals.pairs([POSITIVE])
-    assert set(pairs) == {("A", "A"), ("A", "B"), ("B", "B")}
-    both = pairs["A", "B"]
-    assert (both.relevance, both.left, both.right, both.mentions) == (4 * 2, 4 * 1, 2 * 2, 2 * 1)
 
 
 def test_an_item_without_magnitude_has_no_share() -> None:

@@ -98,12 +98,6 @@ def test_quantiles_are_those_of_the_sorted_list_to_half_a_percent(
     assert found == pytest.approx(exact, rel=0.005001, abs=0.0)
 
 
-@given(NUMBERS)
-def test_the_bins_of_mirrored_numbers_are_mirrored(values: list[float]) -> None:
-    mirrored = filled([-value for value in values])
-    assert {-place: n for place, n in filled(values).items()} == dict(mirrored)
-
-
 def test_ends_of_the_range_and_nothing() -> None:
     assert quantile({}, 0.5) == 0.0
     assert filled([0.0, -0.0]) == {0: 2}

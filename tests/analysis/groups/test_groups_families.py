@@ -1,6 +1,7 @@
 """Families of groups, and what each group is compared with."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,47 +38,36 @@ def test_a_family_is_what_stands_before_the_first_slash(group: str, expected: st
     assert family(group) == expected
 
 
-def test_a_group_is_compared_with_the_others_of_its_family() -> None:
-    found = references_of(None, (*GENDER, *NATIONS))
-    assert found["gender/female"] == Reference("all other groups of gender", GENDER[1:])
-    assert found["nationality/german"] == Reference(
-        "all other groups of nationality", ("nationality/french",)
-    )
+BOTH, OF_MALE = (*GENDER, *NATIONS), {"gender": "gender/male"}
 
 
-def test_where_there_is_one_family_it_need_not_be_named() -> None:
-    assert references_of(None, GENDER)["gender/male"] == Reference(
-        "all other groups", ("gender/female", "gender/neutral")
-    )
-    assert references_of(None, ("A", "B"))["A"] == Reference("all other groups", ("B",))
-
-
-def test_groups_without_a_slash_are_one_family() -> None:
-    found = references_of(None, ("A", "B", *NATIONS))
-    assert found["A"] == Reference("all other groups without a family", ("B",))
+@pytest.mark.parametrize(
+    ("reference", "groups", "group", "name", "others"),
+    [
+        (None, BOTH, "gender/female", "all other groups of gender", GENDER[1:]),
+        (None, BOTH, NATIONS[0], "all other groups of nationality", NATIONS[1:]),
+        # where there is one family it need not be named
+        (None, GENDER, "gender/male", "all other groups", ("gender/female", "gender/neutral")),
+        (None, ("A", "B"), "A", "all other groups", ("B",)),
+        (None, ("A", "B", *NATIONS), "A", "all other groups without a family", ("B",)),
+        (None, ("A",), "A", "all other groups", ()),
+        ("gender/male", BOTH, NATIONS[0], "gender/male", ("gender/male",)),
+        ("gender/male", BOTH, "gender/male", "gender/male", ()),  # the reference itself
+        (OF_MALE, BOTH, "gender/neutral", "gender/male", ("gender/male",)),
+        (OF_MALE, BOTH, "gender/male", "gender/male", ()),
+        (OF_MALE, BOTH, NATIONS[1], "all other groups of nationality", NATIONS[:1]),
+    ],
+)
+def test_what_a_group_is_compared_with(
+    reference: Any, groups: tuple[str, ...], group: str, name: str, others: tuple[str, ...]
+) -> None:
+    assert references_of(reference, groups)[group] == Reference(name, others)
 
 
 def test_a_group_alone_in_its_family_is_compared_with_all_others_and_says_so() -> None:
     found = references_of(None, (*GENDER, "nationality/german"))["nationality/german"]
     assert (found.name, found.groups) == ("all other groups", GENDER)
     assert found.note == "its family has no other group, so against all other groups"
-
-
-def test_a_group_that_is_alone_has_nobody_to_be_compared_with() -> None:
-    assert references_of(None, ["A"])["A"] == Reference("all other groups", ())
-
-
-def test_one_name_is_the_reference_of_all_families() -> None:
-    found = references_of("gender/male", (*GENDER, *NATIONS))
-    assert found["nationality/german"] == Reference("gender/male", ("gender/male",))
-    assert found["gender/male"] == Reference("gender/male", ()), "the reference itself"
-
-
-def test_a_mapping_names_the_reference_of_some_families() -> None:
-    found = references_of({"gender": "gender/male"}, (*GENDER, *NATIONS))
-    assert found["gender/neutral"] == Reference("gender/male", ("gender/male",))
-    assert found["gender/male"] == Reference("gender/male", ())
-    assert found["nationality/french"].name == "all other groups of nationality"
 
 
 # ---- intersections of groups: by terms that several lexicons have, and by columns of whole items

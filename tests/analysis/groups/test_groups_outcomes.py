@@ -46,9 +46,7 @@ def table(totals: OutcomeTotals, names: str = "AB", reference: Any = None) -> li
 
 
 def measure(row: Outcome, name: MeasureName = "rate") -> Measure:
-    known = row.measure(name)
-    assert known is not None
-    return known
+    return row.measure(name)
 
 
 ITEMS = (
@@ -79,7 +77,6 @@ def test_rates_and_errors_by_hand() -> None:
     assert own.false_positive is not None and own.false_positive.count == 0
     assert own.precision is not None and own.precision.share == 1.0
     # two logits apart: probability 0.881 where invited, 0.119 where not
-    assert own.probability is not None
     mean = (8 * 0.880797 + 112 * 0.119203) / 120
     assert own.probability.value == pytest.approx(mean, abs=1e-5)
     assert own.calibration == pytest.approx(mean - 38 / 120, abs=1e-5)
@@ -105,14 +102,6 @@ def test_a_rate_of_nobody_has_no_ratio_and_few_items_no_interval() -> None:
     [row] = table(counted(("A", ">invited", 5), ("B", ">rejected", 50)), reference="B")
     assert measure(row).interval is None and measure(row).state == "open"
     assert not table(counted(("A", ">invited", 50)), reference="B"), "nobody mentions B"
-
-
-@pytest.mark.exhaustive
-def test_many_equal_items_are_equal() -> None:
-    half = [(group, f">{end}", 2000) for group in "AB" for end in ("invited", "rejected")]
-    same = counted(*half)
-    [row] = table(same, reference="B")
-    assert measure(row).state == "inside" and measure(row).level == 0.9
 
 
 def test_without_logits_rates_are_known_and_probabilities_are_not() -> None:
@@ -145,18 +134,6 @@ def test_items_counted_together_have_the_sums_of_each() -> None:
     assert tally.squares == tuple(one / UNITS for one in entry[3::2])
 
 
-def test_items_without_the_logits_of_an_answer_are_counted_without() -> None:
-    totals = OutcomeTotals()
-    for logits in ((), (1.0,), (1.0, 2.0)):
-        totals.add(replace(ITEM, logits=logits), (), answers=(INVITED,))
-    [(_, tally)] = totals
-    assert (tally.items, tally.measured) == (3, 1)
-    none = OutcomeTotals()
-    none.add(ITEM, (), answers=())
-    [(_, tally)] = none
-    assert (tally.items, tally.measured) == (1, 0)
-
-
 def drawn(seed: int, *, own: float, together: int = 1, sampled: bool = True) -> OutcomeTotals:
     """400 items a group with `together` of its 12 names each, which have effects of their own."""
     rng, totals = np.random.default_rng(seed), OutcomeTotals()
@@ -174,7 +151,7 @@ def drawn(seed: int, *, own: float, together: int = 1, sampled: bool = True) -> 
     return totals
 
 
-@pytest.mark.parametrize(("own", "together"), [(0.0, 1), (0.6, 1), (0.6, 3)])
+@pytest.mark.parametrize(("own", "together"), [(0.0, 1), (0.6, 3)])
 def test_intervals_hold_the_truth_of_names_that_are_a_sample(own: float, together: int) -> None:
     def held(*, sampled: bool) -> int:
         """In how many of 80 corpora the interval holds 0, the truth of other names."""

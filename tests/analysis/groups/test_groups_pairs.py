@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from transexplain.analysis.groups.lexicon import (
     SHIPPED,
@@ -67,12 +65,6 @@ def test_names_keep_their_capitals() -> None:
         "Thomas",
         "Thomas",
     ]
-
-
-@pytest.mark.exhaustive
-@given(st.text(), st.text())
-def test_any_text_has_a_partner_or_none(word: str, following: str) -> None:
-    PARTNERS.partner(word, following)
 
 
 @pytest.mark.parametrize(

@@ -2,25 +2,85 @@
 
 import math
 import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-import numpy as np
 import pytest
-from mixed_samples import Corpus, corpus, paired
+from entity_samples import POSITIVE, mention
 
-from benchmarks.prediction_powered import parameters, study, table
-from benchmarks.prediction_powered_data import Population
+from transexplain.analysis.groups.entity_totals import EntityTotals
+from transexplain.analysis.groups.group_cells import Cell, cells_of
 from transexplain.analysis.groups.group_table import Rules, table_of
 from transexplain.analysis.groups.intervals import one_sample
 from transexplain.analysis.groups.mixed_audits import (
     UNEVEN,
     ExactSample,
+    PairedMentions,
     corrected,
     mixed_groups,
     mixed_table,
-    needed_share,
     sampled,
     tuned,
 )
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Every item by both methods."""
+
+    rows: tuple[PairedMentions, ...]  #: one for every item
+
+    def cells(self, exact: bool = False) -> list[Cell]:
+        """What an audit by one of the methods alone adds up."""
+        totals = EntityTotals()
+        for one in self.rows:
+            value = one.exact if exact else one.cheap
+            reported = mention(one.group, one.entity, value, one.item_id)
+            totals.add(POSITIVE, [reported], magnitude=2.0)
+        return cells_of(totals)
+
+    def sample(self, share: float, seed: int = 0) -> tuple[ExactSample, float]:
+        """Randomly sampled items, and which part of all they are."""
+        draw = random.Random(seed)
+        drawn = [one for one in self.rows if draw.random() < share]
+        return ExactSample(items=len(drawn), mentions=drawn), len(drawn) / len(self.rows)
+
+
+def corpus(
+    exact: Mapping[str, float],
+    cheap: Callable[[str, float, random.Random], float],
+    *,
+    entities: int = 12,
+    mentions: int = 40,
+    seed: int = 1,
+) -> Corpus:
+    """Groups of entities around a mean each; `cheap` makes relevance of (group, exact, draw)."""
+    draw, rows = random.Random(seed), []
+    for group, mean in exact.items():
+        for number in range(entities):
+            own = draw.gauss(mean, 0.1)
+            for _ in range(mentions):
+                value = draw.gauss(own, 0.2)
+                rows.append(paired(len(rows), group, number, cheap(group, value, draw), value))
+    return Corpus(tuple(rows))
+
+
+def paired(item: int, group: str, number: int, cheap: float, exact: float) -> PairedMentions:
+    """One mention in an item of its own."""
+    return PairedMentions(
+        item_id=str(item),
+        target=POSITIVE.target,
+        class_name=POSITIVE.class_name,
+        predicted="",
+        label="",
+        slice="",
+        group=group,
+        entity=f"{group}{number}",
+        mentions=1,
+        cheap=cheap,
+        exact=exact,
+    )
+
 
 RULES = Rules(reference="B", practical=0.2, permutations=499, bare=True)
 
@@ -193,15 +253,6 @@ def test_a_wrong_cheap_method_makes_no_wrong_claim() -> None:
         assert abs(found["A"].difference or 9.0) < 0.15
 
 
-def test_a_difference_that_the_cheap_method_hides_is_found() -> None:
-    made = corpus({"A": 0.6, "B": 0.0}, lambda group, x, _: x - 0.6 * (group == "A"))
-    assert all(row.verdict != "difference" for row in table_of(made.cells(), RULES))
-    sample, fraction = made.sample(0.3)
-    [row] = [one for one in mixed_table(made.cells(), RULES, sample, fraction) if one.p]
-    assert row.verdict == "difference"
-    assert row.difference == pytest.approx(0.6, abs=0.2)
-
-
 def test_too_small_a_sample_corrects_nothing() -> None:
     made = corpus({"A": 0.5, "B": 0.0}, noisy)
     sample, fraction = made.sample(0.02)
@@ -213,68 +264,4 @@ def test_too_small_a_sample_corrects_nothing() -> None:
     assert "exact_sample: " in row.reason and "not corrected" in row.note
 
 
-def test_rare_entities_need_a_larger_sample() -> None:
-    made = corpus({"B": 0.0}, noisy)
-    rare = [paired(10_000 + n, "A", n, 0.4, 0.5) for n in range(6)]
-    often = [paired(20_000 + n, "A", 7, 0.4, 0.5) for n in range(400)]
-    made = Corpus((*made.rows, *rare, *often))
-    sample, fraction = made.sample(0.2)
-    [row] = [one for one in mixed_table(made.cells(), RULES, sample, fraction) if one.difference]
-    assert row.verdict == "inconclusive" and "seldom" in row.reason
-    assert needed_share(5.0) == 1.0
-
-
-def test_no_sample_at_all() -> None:
-    made = corpus({"A": 0.5, "B": 0.0}, noisy)
-    rows = mixed_table(made.cells(), RULES, ExactSample(), 0.0)
-    assert {row.verdict for row in rows} == {"inconclusive", "reference"}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("cheap", [noisy, overstating])
-def test_intervals_hold_the_exact_mean(cheap) -> None:
-    made = corpus({"A": 0.3, "B": 0.0}, cheap, mentions=20)
-    truth = {row.group: row.cheap for row in mixed_groups(made.cells(True), ExactSample(), 0.0)}
-    cells, held, requested, widths = made.cells(), 0, 0, []
-    for seed in range(400):
-        for row in mixed_groups(cells, *made.sample(0.3, seed)):
-            held += row.interval[0] <= truth[row.group] <= row.interval[1]
-            requested += 1
-            widths.append(row.narrowing)
-    assert held / requested > 0.93  # room for errors that are not there makes it more than 0.95
-    assert max(widths) < 0.8
-
-
 # ---- the benchmark of corrected group means, on simulated relevance
-
-
-def made(relevance: np.ndarray) -> Population:
-    rows = len(relevance)
-    return Population(
-        item=np.arange(rows),
-        key=np.arange(rows) % 12,
-        relevance=relevance,
-        names=tuple((group, f"{group}{number}") for group in "AB" for number in range(6)),
-        rows=rows,
-    )
-
-
-def test_the_study_counts_what_intervals_hold() -> None:
-    draw = np.random.default_rng(3)
-    exact = draw.normal(0.2, 0.3, 600)
-    cheap = exact + draw.normal(0.5, 0.05, 600)
-    means, differences = study(made(cheap), made(exact), 0.3, 40, 10)
-    assert set(means) == set(differences) == {"A", "B"}
-    for found in means.values():
-        assert found.used == 40
-        assert found.covered >= 34
-        assert found.width < 0.6 * found.alone_width
-    shown = table(means, differences, 40)
-    assert shown.count("\n") == 4 and "| all |" in shown
-
-
-def test_parameters_are_yaml() -> None:
-    found = parameters(["gamma=0.25", "steps=8", "explainer=a=b.te"])
-    assert found == {"gamma": 0.25, "steps": 8, "explainer": "a=b.te"}
-    with pytest.raises(ValueError, match="NAME=VALUE, and this"):
-        parameters(["steps"])

@@ -16,7 +16,6 @@ from store_samples import make_plan
 from transexplain.analysis.groups.entity_finder import EntityFinder
 from transexplain.analysis.groups.entity_recogniser import (
     Recognised,
-    Recogniser,
     absolute_recogniser,
     open_recogniser,
     planned_recogniser,
@@ -62,12 +61,6 @@ def test_a_function_of_ones_own() -> None:
     ]
 
 
-def test_types_that_are_no_groups_are_not_counted() -> None:
-    plan = plan_with(PEOPLE, ["GPE"])
-    assert {m.group for m in found(plan, TEXT)} == {"entity/GPE"}
-    assert found(plan_with(PEOPLE, []), TEXT) == []
-
-
 def test_a_recogniser_that_names_its_entities_itself() -> None:
     with pytest.raises(ConfigurationError, match="say which types"):
         planned_recogniser("entity_recognisers:untyped", None)
@@ -87,12 +80,6 @@ def test_ambiguous_terms_count_within_a_recognised_entity() -> None:
     assert [m.start for m in counted] == [15]
     matches = Matcher([names], Matching(ambiguous="recogniser")).search("Ann came", [(0, 2)])
     assert (len(matches.kept), len(matches.dropped)) == (0, 1), "only a part of it was recognised"
-
-
-def test_a_term_that_is_not_ambiguous_needs_no_entity() -> None:
-    plain = EntityGroup(name="people/plain", terms=("teacher",))
-    counted = found(plan_with(PEOPLE, [], plain, ambiguous="recogniser"), "a teacher left")
-    assert [m.surface for m in counted] == ["teacher"]
 
 
 @pytest.mark.parametrize(
@@ -175,23 +162,6 @@ def test_entities_that_were_read_together_are_found() -> None:
     turns = list(finder.in_turn(items))
     assert [isinstance(one, Item) for one in turns] == [True, True, False, True]
     assert (turns[2].item_id, turns[2].index, turns[2].kind) == ("i2", 2, "recogniser-error")
-
-
-def test_a_recogniser_is_opened_once_while_it_stays_as_it_is(tmp_path, monkeypatch) -> None:
-    opened = []
-
-    def counted(where: str, types: tuple[str, ...]) -> Recogniser:
-        opened.append(types)
-        return Recogniser(find=lambda _: [], types=("A", "B"), name="n", digest=f"{len(opened)}")
-
-    monkeypatch.setattr("transexplain.analysis.groups.entity_recogniser.open_spacy", counted)
-    (tmp_path / "config.cfg").write_text("1")
-    source = f"spacy:{tmp_path}"
-    plan = planned_recogniser(source, None)
-    assert planned_recogniser(source, None) == plan and recogniser_of(plan).digest == "1"
-    assert opened == [()]
-    (tmp_path / "config.cfg").write_text("22")
-    assert planned_recogniser(source, None).digest == "2"
 
 
 def test_another_version_of_a_function_is_refused() -> None:

@@ -100,22 +100,6 @@ def test_of_two_classes_either_may_be_named(case: str, favourable: tuple[str, ..
             assert mirror.interval == pytest.approx((-high, -low))
 
 
-def test_states_of_these_cases() -> None:
-    states = {
-        case: {
-            m.state
-            for m in every_measure(
-                compared(totals_of(counts), [named("decline", TWO)], TWO)
-            ).values()
-        }
-        for case, counts in CASES.items()
-    }
-    assert states["proxy"] == {"outside"}
-    assert "outside" in states["errors"]
-    assert states["alike"] == {"inside"}
-    assert states["unsure"] == {"open"}
-
-
 def test_every_class_of_three_is_compared_whichever_is_named() -> None:
     """`good` is given alike; what differs is `bad` against `fair`."""
     totals = totals_of(
@@ -244,16 +228,3 @@ def test_a_ratio_says_of_either_class_that_it_is_as_the_labels(name: str) -> Non
     assert verdict.outcome == "differ" and verdict.rates is not None
     assert verdict.rates.prediction == "accept"
     assert "the labels differ as the predictions do (3.0 % and 6.0 %)" in verdict.notes
-
-
-@pytest.mark.parametrize("favourable", [(), ("accept",)])
-@pytest.mark.parametrize("name", TWO)
-def test_simpson_is_noted_for_either_class(name: str, favourable: tuple[str, ...]) -> None:
-    totals = totals_of(
-        {"A": {">accept": 90, ">decline": 810}, "B": {">accept": 10, ">decline": 90}}, slice_="law"
-    )
-    shop = {"A": {">accept": 50, ">decline": 50}, "B": {">accept": 450, ">decline": 450}}
-    totals_of(shop, totals, slice_="shop")
-    verdict = verdict_of(outcomes=compared(totals, [named(name, TWO)], TWO, favourable))
-    assert verdict.outcome == "differ"
-    assert "the difference is between strata, not within them" in verdict.notes

@@ -15,7 +15,6 @@ from transexplain.analysis.groups.group_cells import references_of
 from transexplain.analysis.groups.group_verdicts import with_measures
 from transexplain.analysis.groups.outcomes import Outcome, OutcomeTotals, outcome_table
 from transexplain.analysis.groups.shard_aggregate import ShardAggregate, merged_aggregates
-from transexplain.analysis.groups.verdict_sentences import rates
 from transexplain.types.findings import Practical
 from transexplain.types.items import ItemOutcome
 from transexplain.types.label_sets import NO_LABEL
@@ -181,10 +180,7 @@ def test_entities_of_one_text_are_one_cluster() -> None:
         ]
 
     [many], [single] = compared(texts(20, 40)), compared(texts(1, 40))
-    for row in (many, single):
-        assert row.own.true_positive is not None
     wide, plain = many.measures[0].interval, single.measures[0].interval
-    assert wide is not None and plain is not None
     assert wide[1] - wide[0] == pytest.approx(plain[1] - plain[0], rel=0.25)
     in_both = [[("A", "PER", kind), ("B", "PER", kind)] for kind in ("PER", NO_LABEL) * 60]
     [row] = compared(in_both)
@@ -214,24 +210,6 @@ def test_accusations_of_sound_models_are_rare_whatever_texts_do() -> None:
                 texts.append([(group, "PER", "PER" if hit else NO_LABEL) for hit in hits])
         accused += "outside" in states(compared(texts)).values()
     assert accused <= 6
-
-
-@pytest.mark.parametrize("whole", [(), ("A",)])
-def test_sentences_name_labels_with_their_counts(whole: tuple[str, ...]) -> None:
-    rows = compared(
-        alone(
-            (("A", "LOC", "LOC"), 41),
-            (("A", "LOC", NO_LABEL), 9),
-            (("B", "LOC", "LOC"), 45),
-            (("B", "LOC", NO_LABEL), 5),
-        ),
-        whole,
-    )
-    [row] = rows
-    sentence = rates(row)
-    assert "LOC" in sentence and "41 of 50 entities" in sentence and "45 of 50 of B" in sentence
-    assert ("mention" in sentence) == (not whole)
-    assert not row.favourable or row.measure("impact ratio") is None
 
 
 def test_types_that_are_called_as_their_only_label_are_compared_once() -> None:

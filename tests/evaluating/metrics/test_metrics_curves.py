@@ -1,5 +1,7 @@
 """Perturbation curves against values worked out by hand."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,6 @@ from transexplain.errors import ConfigurationError
 from transexplain.evaluating.metrics import (
     METRICS,
     axis_of,
-    bound_metric,
     curve_of,
     metric_facts,
     metric_parameters,
@@ -15,9 +16,7 @@ from transexplain.evaluating.metrics import (
 from transexplain.evaluating.metrics.metric_table import CURVES
 from transexplain.evaluating.metrics.perturbation_curves import (
     PerturbationCurve,
-    evenly,
     probabilities,
-    too_small,
 )
 from transexplain.types.scores import MetricSpec
 
@@ -34,55 +33,49 @@ def curve(name: str, **params: object) -> PerturbationCurve:
     return curve_of(MetricSpec(name=name, params=params))
 
 
-def test_most_relevant_are_shown_first() -> None:
-    masks = curve("activation", steps=4).masks(RELEVANCE)
-    assert masks.astype(int).tolist() == [
-        [0, 0, 0, 0],
-        [0, 0, 1, 0],
-        [1, 0, 1, 0],
-        [1, 0, 1, 1],
-        [1, 1, 1, 1],
-    ]
+def rows(masks: np.ndarray) -> str:
+    return " ".join("".join(map(str, row)) for row in masks.astype(int))
 
 
-def test_smallest_sizes_are_hidden_first() -> None:
-    masks = curve("pruning", steps=4).masks(RELEVANCE)
-    assert masks.astype(int).tolist() == [
-        [1, 1, 1, 1],
-        [1, 1, 1, 0],
-        [0, 1, 1, 0],
-        [0, 1, 0, 0],
-        [0, 0, 0, 0],
-    ]
+@pytest.mark.parametrize(
+    ("name", "steps", "shown"),
+    [
+        ("activation", 4, "0000 0010 1010 1011 1111"),  # the most relevant are shown first
+        ("pruning", 4, "1111 1110 0110 0100 0000"),  # the smallest sizes are hidden first
+        ("negative-perturbation", 1, "1111 0000"),  # 10 % of four positions are none, 90 % four
+    ],
+)
+def test_positions_are_shown_and_hidden_in_order(name: str, steps: int, shown: str) -> None:
+    assert rows(curve(name, steps=steps).masks(RELEVANCE)) == shown
 
 
-def test_least_relevant_are_hidden_first() -> None:
-    masks = curve("negative-perturbation", steps=1).masks(RELEVANCE)
-    # 10 % of four positions are none, 90 % are four
-    assert masks.astype(int).tolist() == [[1, 1, 1, 1], [0, 0, 0, 0]]
-    half = PerturbationCurve(order="least", act="hidden", shares=(0.5,), measure="kept")
-    assert half.masks(RELEVANCE).astype(int).tolist() == [[1, 0, 1, 0]]
+def test_half_of_the_positions() -> None:
+    least = PerturbationCurve(order="least", act="hidden", shares=(0.5,), measure="kept")
+    assert rows(least.masks(RELEVANCE)) == "1010"
+    most = PerturbationCurve(order="most", act="shown", shares=(0.5,), measure="kept")
+    assert rows(most.masks(np.zeros(4))) == "1100", "equal relevances keep their order"
 
 
-def test_equal_relevances_keep_their_order() -> None:
-    first = PerturbationCurve(order="most", act="shown", shares=(0.5,), measure="kept")
-    assert first.masks(np.zeros(4)).astype(int).tolist() == [[1, 1, 0, 0]]
-
-
-def test_activation_is_the_area_under_the_probability() -> None:
-    scored = curve("activation", steps=2).score(answers(0.8)[0], answers(0.2, 0.5, 0.8), 0)
-    # trapezoids over 0, 1/2, 1: (0.2 + 0.5) / 4 + (0.5 + 0.8) / 4
-    assert scored.curve == pytest.approx((0.2, 0.5, 0.8))
-    assert scored.value == pytest.approx(0.5)
-
-
-def test_an_area_is_divided_by_its_width() -> None:
-    found = curve("positive-perturbation", steps=2)
-    assert found.shares == pytest.approx((0.1, 0.5, 0.9))
-    scored = found.score(answers(0.8)[0], answers(0.8, 0.8, 0.2), 0)
-    # kept, kept, lost: (1 + 1) / 2 * 0.4 + (1 + 0) / 2 * 0.4, over a width of 0.8
-    assert scored.curve == (1.0, 1.0, 0.0)
-    assert scored.value == pytest.approx(0.75)
+@pytest.mark.parametrize(
+    ("name", "params", "logits", "points", "value"),
+    [
+        # trapezoids over 0, 1/2, 1: (0.2 + 0.5) / 4 + (0.5 + 0.8) / 4
+        ("activation", {"steps": 2}, (0.2, 0.5, 0.8), (0.2, 0.5, 0.8), 0.5),
+        # kept, kept, lost: (1 + 1) / 2 * 0.4 + (1 + 0) / 2 * 0.4, over a width of 0.8
+        ("positive-perturbation", {"steps": 2}, (0.8, 0.8, 0.2), (1.0, 1.0, 0.0), 0.75),
+        # means over the shares
+        ("hiding", {"shares": (0.1, 0.3)}, (0.2, 0.5), (0.2, 0.5), 0.35),
+        ("revealing", {"shares": (0.1, 0.3)}, (0.2, 0.5), (0.2, 0.5), 0.35),
+        # falls from a probability of 0.8, of the empty rationale too
+        ("comprehensiveness", {"shares": (0, 0.5, 1)}, (0.8, 0.5, 0.2), (0.0, 0.3, 0.6), 0.3),
+        ("sufficiency", {"shares": (0, 0.5, 1)}, (0.8, 0.5, 0.2), (0.0, 0.3, 0.6), 0.3),
+    ],
+)
+def test_scores_of_curves_by_hand(
+    name: str, params: dict[str, Any], logits: tuple, points: tuple, value: float
+) -> None:
+    scored = curve(name, **params).score(answers(0.8)[0], answers(*logits), 0)
+    assert (scored.curve, scored.value) == (pytest.approx(points), pytest.approx(value))
 
 
 def test_pruning_sums_squared_changes_over_the_classes() -> None:
@@ -91,21 +84,6 @@ def test_pruning_sums_squared_changes_over_the_classes() -> None:
     scored = curve("pruning", steps=2).score(whole, given, 0)
     assert scored.curve == pytest.approx((0.0, 1.0, 10.0))
     assert scored.value == pytest.approx((0 + 1) / 4 + (1 + 10) / 4)
-
-
-def test_hiding_and_revealing_are_means_over_the_shares() -> None:
-    for name in ("hiding", "revealing"):
-        scored = curve(name, shares=(0.1, 0.3)).score(answers(0.8)[0], answers(0.2, 0.5), 0)
-        assert scored.value == pytest.approx(0.35)
-
-
-def test_aopc_counts_the_empty_rationale() -> None:
-    # falls of 0, 0.3 and 0.6 from a probability of 0.8
-    for name in ("comprehensiveness", "sufficiency"):
-        found = curve(name, shares=(0.0, 0.5, 1.0))
-        scored = found.score(answers(0.8)[0], answers(0.8, 0.5, 0.2), 0)
-        assert scored.curve == pytest.approx((0.0, 0.3, 0.6))
-        assert scored.value == pytest.approx(0.3)
 
 
 def test_fidelity_is_one_answer() -> None:
@@ -128,15 +106,6 @@ def test_probabilities_of_every_kind_of_head() -> None:
     assert probabilities(given) is given
 
 
-def test_an_item_of_one_position_has_no_order() -> None:
-    assert too_small(2) is None
-    for features, printed in ((1, "one position"), (0, "no position")):
-        scored = too_small(features)
-        assert scored is not None
-        assert scored.value is None
-        assert printed in scored.reason
-
-
 @pytest.mark.parametrize("name", CURVES)
 def test_every_curve_takes_a_baseline(name: str) -> None:
     found = curve(name, baseline="pad", over="words")
@@ -151,9 +120,7 @@ def test_every_curve_takes_a_baseline(name: str) -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_every_metric_says_where_it_comes_from(name: str) -> None:
     facts = metric_facts(name)
-    assert facts.title
-    assert facts.source
-    assert facts.unit
+    assert facts.title and facts.source and facts.unit
     assert callable(METRICS.load(name))
     assert bool(facts.axis) >= bool(facts.points)
 
@@ -174,15 +141,6 @@ def test_every_metric_says_where_it_comes_from(name: str) -> None:
 def test_a_wrong_parameter_is_named(name: str, params: dict[str, object], printed: str) -> None:
     with pytest.raises(ConfigurationError, match=printed):
         curve(name, **params)
-
-
-def test_a_map_metric_names_its_parameters() -> None:
-    with pytest.raises(ConfigurationError, match="'sparsity' has no parameter 'x'"):
-        bound_metric(MetricSpec(name="sparsity", params={"x": 1}))
-
-
-def test_even_shares_are_exact_tenths() -> None:
-    assert evenly(10) == (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 
 @pytest.mark.parametrize(

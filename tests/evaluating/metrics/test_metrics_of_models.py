@@ -21,7 +21,6 @@ from transexplain.evaluating.metrics.map_metrics import (
     class_sensitivity_scores,
     conservation,
     ledger_gap,
-    sensitivity_between,
 )
 from transexplain.evaluating.metrics.max_sensitivity import max_sensitivity
 from transexplain.evaluating.metrics.metric_table import MODELS
@@ -115,20 +114,6 @@ def test_a_model_of_one_class_is_not_measured() -> None:
     assert (found.value, found.reason) == (None, "the model has one class")
 
 
-def test_cases_of_real_methods_agree_with_two_targets() -> None:
-    model = te.wrap(bert().double(), modality="text", tokenizer=wordpiece())
-    items = text_items("a unbelievably good nice film", "x e - good film")
-    for method in ("rollout", "random", "lrp"):
-        bench = bench_of(model, method)
-        found = class_sensitivity_scores(bench, explained(bench, items))
-        for item, scored in zip(items, found, strict=True):
-            first, second = te.explain(model, item, method, "top:2")
-            if method == "random":  # the seed is the item's id
-                assert scored.value == 0
-            else:
-                assert scored.value == pytest.approx(sensitivity_between(first, second))
-
-
 ITEMS = text_items("a nice unbelievably good film", "x e - good film", "good")
 
 
@@ -156,25 +141,6 @@ def test_gradient_x_input_over_the_embedded_positions(model: LoadedModel) -> Non
         found = conservation(case)
         assert found.detail["pair"] == pytest.approx([f, total], rel=1e-9)
         assert found.value == pytest.approx(abs(f - total) / abs(f), rel=1e-9)
-
-
-@pytest.mark.parametrize("method", ["lrp", "attention-last", "gae", "random"])
-def test_special_positions_count_and_units_do_not(model: LoadedModel, method: str) -> None:
-    for case in explained(bench_of(model, method), ITEMS):
-        summed = sum(case.attribution.relevance.tolist())
-        found = conservation(case)
-        assert found.detail["pair"] == pytest.approx([case.attribution.logit, summed], rel=1e-9)
-        if method == "attention-last":
-            assert found.detail["pair"][1] == pytest.approx(1.0)
-
-
-def test_the_class_token_of_pictures_counts() -> None:
-    model = te.wrap(vit().double(), modality="image")
-    picture = {"pixel_values": torch.rand(3, 24, 24, generator=torch.Generator().manual_seed(0))}
-    (one,) = te.explain(model, picture, "lrp", "class:1")
-    found = conservation(replace(case_of([0.0]), attribution=one))
-    assert one.ledger is not None and one.prefix_relevance != (0.0,)
-    assert found.detail["pair"][1] == pytest.approx(one.ledger.inputs + one.ledger.special)
 
 
 def test_a_rule_that_loses_relevance_closes_its_books_but_does_not_conserve(
@@ -280,7 +246,6 @@ def test_the_pictures_of_a_linear_model() -> None:
     # no pixel moves further than the radius, so no relevance further than |weight| times it
     radius = 0.05 * float(pixels.max() - pixels.min())
     most = weight.reshape(3, 4, 4).abs().sum(0) * radius
-    assert scored.value is not None
     assert 0 < scored.value < float(most.norm() / before.norm())
     (doubled,) = max_sensitivity(bench, [case], samples=4, radius=0.1)
     assert doubled.value == pytest.approx(2 * scored.value), "a linear model"
@@ -295,7 +260,6 @@ def test_a_picture_that_is_encoded_has_the_same_positions() -> None:
     bench = bench_of(model, "lrp")
     cases = explained(bench, text_items(picture))
     (scored,) = max_sensitivity(bench, cases)
-    assert scored.value is not None
     assert 0 < scored.value < 1
     (tiny,) = max_sensitivity(bench, cases, radius=1e-9)
     assert tiny.value == pytest.approx(0, abs=1e-4), "the same picture, seen the same way"
@@ -351,15 +315,6 @@ def test_every_step_draws_more_and_keeps_what_was_drawn(model: LoadedModel) -> N
         )
 
 
-def test_the_models_are_drawn_once(model: LoadedModel) -> None:
-    first, second, other = (ScriptedBench(model, [[[1.0, 2.0]]] * 4) for _ in range(3))
-    for bench, seed in ((first, 0), (second, 0), (other, 1)):
-        randomisation(bench, [case_of([1, 2])], seed=seed)
-    made = [[id(call["model"]) for call in bench.calls] for bench in (first, second)]
-    assert made[0] == made[1]
-    assert other.calls[0]["model"].ref.digest != first.calls[0]["model"].ref.digest
-
-
 def test_matrices_are_drawn_from_their_own_normal() -> None:
     matrix = 3 + 0.5 * torch.rand(200, 300, generator=torch.Generator().manual_seed(0))
     new = redrawn(matrix, "one", 0)
@@ -382,14 +337,3 @@ def test_vectors_are_permuted_and_constants_stay() -> None:
     for constant in (torch.zeros(7), torch.full((3, 4), 0.1), torch.tensor(2.0), torch.ones(1, 1)):
         assert torch.equal(redrawn(constant, "one", 0), constant)
     assert redrawn(torch.zeros(0, 3), "one", 0).shape == (0, 3)
-
-
-def test_random_relevance_ignores_the_model_and_lrp_does_not(model: LoadedModel) -> None:
-    values = {}
-    for method in ("random", "lrp"):
-        bench = bench_of(model, method)
-        scores = randomisation(bench, explained(bench, ITEMS[:2]))
-        assert all(len(one.curve) == 4 for one in scores)
-        values[method] = [one.value for one in scores]
-    assert values["random"] == [1, 1]
-    assert all(value is not None and value < 0.9 for value in values["lrp"])

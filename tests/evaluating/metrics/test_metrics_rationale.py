@@ -36,15 +36,6 @@ def test_token_f1_of_twenty_tokens() -> None:
     assert found.value == pytest.approx((4 / 14 + 7 / 3) / 8)
 
 
-def test_token_f1_of_a_long_text() -> None:
-    relevance = [float(-n) for n in range(100)]
-    found = token_f1(text_case(relevance, *spans((0, 30))))
-    hits = [10, 20, 30, 30, 30, 30, 30, 30]
-    taken = [10, 20, 30, 40, 50, 60, 70, 80]
-    expected = [2 * h / (t + 30) for h, t in zip(hits, taken, strict=True)]
-    assert found.curve == pytest.approx(expected)
-
-
 def test_token_f1_by_words_adds_the_pieces_of_a_word() -> None:
     """Twelve words of two pieces; the two marked lead only once their pieces are added."""
     pieces = [
@@ -141,7 +132,11 @@ def test_bad_shares(share) -> None:
         rationale_iou_f1(case, threshold=share)
 
 
-LEFT_HALF = np.array([[1, 0], [1, 0]], dtype=bool)
+LEFT_HALF, WHOLE = np.array([[1, 0], [1, 0]], dtype=bool), (0, 0, 1, 1)
+
+
+def boxes(*corners: tuple[float, ...]) -> dict[str, tuple]:
+    return {"boxes": corners}
 
 
 @pytest.mark.parametrize(
@@ -166,44 +161,32 @@ def test_without_evidence_nothing_is_marked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("box", "boxes", "expected"),
+    ("box", "marks", "expected"),
     [
-        ((0, 0, 1, 1), [(0, 0, 0.5, 0.5)], [[1, 0], [0, 0]]),
-        ((0, 0, 1, 1), [(0.25, 0, 0.75, 1)], [[0.5, 0.5], [0.5, 0.5]]),
+        (WHOLE, boxes((0, 0, 0.5, 0.5)), [[1, 0], [0, 0]]),
+        (WHOLE, boxes((0.25, 0, 0.75, 1)), [[0.5, 0.5], [0.5, 0.5]]),
         # two boxes on top of each other count once: 1/4 and 1/4 of the patch share 1/8
-        ((0, 0, 1, 1), [(0, 0, 0.25, 0.25), (0.125, 0, 0.375, 0.25)], [[0.375, 0], [0, 0]]),
-        ((0, 0, 1, 1), [], [[0, 0], [0, 0]]),
+        (WHOLE, boxes((0, 0, 0.25, 0.25), (0.125, 0, 0.375, 0.25)), [[0.375, 0], [0, 0]]),
+        (WHOLE, boxes(), [[0, 0], [0, 0]]),
         # the model saw the middle: patches begin at 0.25 and 0.5, are a quarter wide
-        ((0.25, 0, 0.75, 1), [(0, 0, 0.375, 1)], [[0.5, 0], [0.5, 0]]),
-        ((0.25, 0.5, 0.75, 1), [(0.5, 0, 1, 0.75)], [[0, 1], [0, 0]]),
-        ((0.5, 0, 1, 1), [(0, 0, 0.5, 1)], [[0, 0], [0, 0]]),
+        ((0.25, 0, 0.75, 1), boxes((0, 0, 0.375, 1)), [[0.5, 0], [0.5, 0]]),
+        ((0.25, 0.5, 0.75, 1), boxes((0.5, 0, 1, 0.75)), [[0, 1], [0, 0]]),
+        ((0.5, 0, 1, 1), boxes((0, 0, 0.5, 1)), [[0, 0], [0, 0]]),
+        (WHOLE, {"mask": LEFT_HALF}, [[1, 0], [1, 0]]),
+        (WHOLE, {"mask": np.eye(4, dtype=bool)}, [[0.5, 0], [0, 0.5]]),
+        (WHOLE, {"mask": np.array([[1, 0, 0]], dtype=bool)}, [[2 / 3, 0], [2 / 3, 0]]),
+        ((0.25, 0.25, 0.75, 0.75), {"mask": LEFT_HALF}, [[1, 0], [1, 0]]),
+        ((0.25, 0, 1, 1), {"mask": LEFT_HALF}, [[2 / 3, 0], [2 / 3, 0]]),
     ],
 )
-def test_patches_by_boxes(box, boxes, expected) -> None:
-    found = marked(picture_case(np.zeros((2, 2)), box, boxes=tuple(boxes)))
-    np.testing.assert_allclose(found.reshape(2, 2), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("box", "mask", "expected"),
-    [
-        ((0, 0, 1, 1), LEFT_HALF, [[1, 0], [1, 0]]),
-        ((0, 0, 1, 1), np.eye(4, dtype=bool), [[0.5, 0], [0, 0.5]]),
-        ((0, 0, 1, 1), np.array([[1, 0, 0]], dtype=bool), [[2 / 3, 0], [2 / 3, 0]]),
-        ((0.25, 0.25, 0.75, 0.75), LEFT_HALF, [[1, 0], [1, 0]]),
-        ((0.25, 0, 1, 1), LEFT_HALF, [[2 / 3, 0], [2 / 3, 0]]),
-    ],
-)
-def test_patches_by_mask(box, mask, expected) -> None:
-    found = marked(picture_case(np.zeros((2, 2)), box, mask=mask))
+def test_patches_by_boxes_and_masks(box, marks, expected) -> None:
+    found = marked(picture_case(np.zeros((2, 2)), box, **marks))
     np.testing.assert_allclose(found.reshape(2, 2), expected, atol=1e-12)
 
 
 def test_the_oracle_is_what_is_marked() -> None:
     case = text_case([5, -6, 7], (2, 3))
     found = oracle(case)
-    assert found is not None
     assert (found.relevance.tolist(), found.method) == ([0, 0, 1, 0, 0], "oracle")
     picture = oracle(picture_case(np.zeros((2, 2)), mask=LEFT_HALF))
-    assert picture is not None
     assert picture.relevance.tolist() == [[1, 0], [1, 0]]

@@ -1,6 +1,5 @@
 """Segmentation and pointing by hand, and models whose evidence is known."""
 
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -8,13 +7,11 @@ import pytest
 import torch
 from evidence_cases import picture_case
 from PIL import Image
-from tiny_models import wordpiece
-from torch import nn
+from tiny_models import vit
+from torchvision.transforms import functional as TF
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
-from transexplain.evaluating.evaluate_items import evaluate_items
-from transexplain.evaluating.evaluation_bench import Evaluation
 from transexplain.evaluating.metrics.map_metrics import pointing_game
 from transexplain.evaluating.metrics.segmentation import (
     _pixels,
@@ -26,17 +23,11 @@ from transexplain.evaluating.metrics.segmentation import (
     segmentation_map,
     segmentation_miou,
 )
-from transexplain.explaining import Request
-from transexplain.explaining.item_loop import Silent
 from transexplain.types.items import Evidence, Item
 from transexplain.types.scores import (
     ORACLE,
-    EvaluatedMethod,
-    EvaluationPlan,
-    MethodSpec,
     MetricSpec,
 )
-from transexplain.types.targets import ClassNames, parse_target
 
 SEGMENTATION = (pixel_accuracy, segmentation_ap, segmentation_miou)
 #: the upper left quarter of 4 x 4 pixels
@@ -71,18 +62,6 @@ def test_by_hand(relevance, accuracy, precision, iou) -> None:
     boxes = ((0.0, 0.0, 0.5, 0.5),)
     assert three(relevance, boxes=boxes) == pytest.approx([accuracy, precision, iou])
     assert three(relevance, boxes=boxes, pixels=6) == pytest.approx([accuracy, precision, iou])
-
-
-def test_bilinear_is_that_of_torch() -> None:
-    relevance = np.random.default_rng(0).normal(size=(3, 5))
-    mask = np.eye(20, 31, dtype=bool)
-    pixels = _pixels(picture_case(relevance, mask=mask), "bilinear", None)
-    assert isinstance(pixels, tuple)
-    expected = torch.nn.functional.interpolate(
-        torch.from_numpy(relevance)[None, None], size=(20, 31), mode="bilinear"
-    )
-    np.testing.assert_allclose(pixels[0].reshape(20, 31), expected[0, 0].numpy(), atol=1e-12)
-    np.testing.assert_array_equal(pixels[1].reshape(20, 31), mask)
 
 
 def test_only_what_the_model_saw_counts() -> None:
@@ -206,15 +185,12 @@ def test_pixels_are_pooled_over_the_pictures(side: int | None) -> None:
     cases = drawn_pictures()
     for case in cases:
         relevance, mask = map_and_mask(case, side)
-        middle = relevance.mean()
-        for row in range(mask.shape[0]):
-            for col in range(mask.shape[1]):
-                taken, marked = int(relevance[row, col] > middle), int(mask[row, col])
-                total += 1
-                right += taken == marked
-                for label in (0, 1):
-                    both[label] += taken == label and marked == label
-                    either[label] += label in (taken, marked)
+        taken = relevance > relevance.mean()
+        total += mask.size
+        right += (taken == mask).sum()
+        for label in (False, True):
+            both[label] += ((taken == label) & (mask == label)).sum()
+            either[label] += ((taken == label) | (mask == label)).sum()
     details = [pixel_counts(case, pixels=side).detail for case in cases]
     assert sum(detail["pixels"] for detail in details) == total
     assert pooled_accuracy(details).value == pytest.approx(right / total)
@@ -257,144 +233,22 @@ def test_what_cannot_be_pooled() -> None:
         pixel_counts(nothing, pixels=0)
 
 
-def values_of(model: Any, items: list[Item], methods: list[str], metrics: list[MetricSpec]) -> Any:
-    """(method, metric) -> its values."""
-    names = ClassNames(model.classes)
-    plan = EvaluationPlan(
-        methods=tuple(EvaluatedMethod(label=m, method=MethodSpec(name=m)) for m in methods),
-        metrics=tuple(metrics),
-    )
-    target = parse_target("class:yes", names)
-    request = Request(method=MethodSpec(), targets=(target,), names=names)
-    evaluation = Evaluation(request=request, plan=plan, rows=len(items))
-    found = defaultdict(list)
-    for end in evaluate_items(model, items, evaluation, observer=Silent()):
-        assert end.failure is None
-        for score in end.scores:
-            found[score.method, score.metric].append(score.value)
-    return found
-
-
-class Spot(nn.Module):
-    """Says `yes` by the light within one rectangle of the patches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.patch = nn.Conv2d(3, 6, kernel_size=4, stride=4, bias=False)
-        self.blocks = nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6)])
-        self.head = nn.Linear(6, 2, bias=False)
-        spot = torch.zeros(8, 8)
-        spot[1:4, 2:6] = 1.0
-        self.register_buffer("spot", spot.reshape(1, 64, 1))
-        for weight in self.parameters():
-            nn.init.constant_(weight, 0.1 if weight.ndim > 1 else 0.0)
-        with torch.no_grad():
-            self.head.weight[0] = 0.0
-
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        states = self.patch(pixels).flatten(2).transpose(1, 2)
-        for block in self.blocks:
-            states = torch.relu(block(states))
-        return self.head((states * self.spot).sum(1))
-
-
-def pictures(count: int) -> list[Item]:
-    """Bright noise of 64 x 48 pixels, of which the model sees 32 x 32 in small."""
-    generator = np.random.default_rng(0)
-    mask = np.zeros((48, 64), dtype=bool)
-    mask[6:24, 16:48] = True  # rows 1 to 3 and columns 2 to 5 of 8 each
-    noise = generator.integers(100, 256, size=(count, 48, 64, 3), dtype=np.uint8)
-    marks = [Evidence(mask=mask), Evidence(boxes=((16 / 64, 6 / 48, 48 / 64, 24 / 48),))]
-    return [
-        Item(id=str(n), index=n, content=Image.fromarray(noise[n]), evidence=marks[n % 2])
-        for n in range(count)
-    ]
-
-
-def small(picture: Image.Image) -> torch.Tensor:
-    pixels = np.asarray(picture.resize((32, 32), Image.Resampling.BILINEAR), dtype=np.float32)
-    return torch.from_numpy(pixels / 255).permute(2, 0, 1)
-
-
-def test_a_picture_model_that_looks_at_one_spot() -> None:
+@pytest.mark.parametrize(
+    "marks", [{"mask": np.eye(3, dtype=bool)}, {"boxes": ((0.0, 0.0, 1 / 3, 1 / 3),)}]
+)
+def test_evidence_of_pictures_reaches_the_metrics(marks: dict[str, Any]) -> None:
     model = te.wrap(
-        Spot().eval(),
-        modality="image",
-        transform=small,
-        classes=["no", "yes"],
-        input_size=(3, 32, 32),
+        vit(), modality="image", transform=lambda picture: TF.to_tensor(picture.resize((24, 24)))
     )
-    names = ("pointing-game", "segmentation-ap", "segmentation-miou", "pixel-accuracy")
-    metrics = [
-        MetricSpec(
-            name=name, params={} if name == "pointing-game" else {"interpolation": "nearest"}
-        )
-        for name in names
+    noise = np.random.default_rng(0).integers(0, 256, size=(4, 48, 64, 3), dtype=np.uint8)
+    pictures = [
+        Item(id=str(n), index=n, content=Image.fromarray(pixels), evidence=Evidence(**marks))
+        for n, pixels in enumerate(noise)
     ]
-    found = values_of(model, pictures(6), ["lrp", "gradient-x-input", "random"], metrics)
-    for method in ("lrp", "gradient-x-input", ORACLE):
-        assert found[method, "pointing-game"] == [1] * 6
-        assert min(found[method, "segmentation-miou"]) > 0.9
-        assert min(found[method, "segmentation-ap"]) > 0.9
-    assert np.mean(found["random", "segmentation-miou"]) < 0.5
-    assert np.mean(found["random", "pixel-accuracy"]) < 0.7
-
-
-class Bag(nn.Module):
-    """Says `yes` by the words it knows to be good, wherever they stand."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(18, 4)
-        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
-        self.head = nn.Linear(4, 2, bias=False)
-        with torch.no_grad():
-            self.words.weight.zero_()
-            self.words.weight[11] = torch.tensor([1.0, 2.0, 0.5, 1.0])  # good
-            self.words.weight[7] = torch.tensor([2.0, 0.5, 1.0, 0.1])  # nice
-            for layer in self.layers:
-                layer.weight.copy_(torch.eye(4))
-                layer.bias.zero_()
-            self.head.weight.copy_(torch.tensor([[0.0] * 4, [1.0] * 4]))
-
-    def forward(self, input_ids: Any, attention_mask: Any, **_: Any) -> torch.Tensor:
-        states = self.words(input_ids)
-        for layer in self.layers:
-            states = layer(states)
-        return self.head((states * attention_mask[..., None]).sum(1))
-
-
-@pytest.mark.parametrize("method", ["lrp", "gradient-x-input"])
-def test_a_text_model_that_knows_two_words(method: str) -> None:
-    model = te.wrap(Bag().eval(), modality="text", tokenizer=wordpiece(), classes=["no", "yes"])
-    texts = ["a film nice a un x e a film x e", "goods a good x e film a film nice a x film"]
-    items = [
-        Item(
-            id=str(n),
-            index=n,
-            content=text,
-            evidence=Evidence(
-                spans=tuple(
-                    (text.index(f" {word}") + 1, text.index(f" {word}") + 5)
-                    for word in ("nice", "good")
-                    if f" {word}" in text
-                )
-            ),
-        )
-        for n, text in enumerate(texts)
-    ]
-    metrics = [
-        MetricSpec(name="rationale-auprc"),
-        MetricSpec(name="rationale-iou", params={"share": 0.15}),
-        MetricSpec(name="rationale-iou-f1", params={"share": 0.15}),
-        MetricSpec(name="token-f1"),
-    ]
-    found = values_of(model, items, [method], metrics)
-    assert found[method, "rationale-auprc"] == [1.0, 1.0]
-    # 0.15 of 11 tokens is 2, of which 1 is marked; of 12 it is 2, both marked
-    assert found[method, "rationale-iou"] == [0.5, 1.0]
-    # equal relevance of 0: the first token is the other passage of the first text
-    assert found[method, "rationale-iou-f1"] == pytest.approx([2 / 3, 1.0])
-    assert found[method, "token-f1"] == pytest.approx(
-        [(2 / 11 + 7 * 2 / 12) / 8, (4 / 12 + 7 * 4 / 14) / 8]
-    )
+    metrics = ["pointing-game", "segmentation-ap", "segmentation-miou", "pixel-accuracy"]
+    settings = [{}, *[{"interpolation": "nearest"}] * 3]
+    specs = [MetricSpec(name=n, params=p) for n, p in zip(metrics, settings, strict=True)]
+    for table in te.evaluate(model, pictures, ["random"], specs):
+        means = {row.method: row.mean for row in table.rows}
+        assert means[ORACLE] == 1.0 > means["random"]
+        assert {row.items for row in table.rows} == {4}

@@ -2,7 +2,6 @@
 
 import gzip
 import importlib.util
-import random
 from dataclasses import replace
 from math import exp, log
 from pathlib import Path
@@ -129,51 +128,12 @@ def test_the_shorter_list_counts() -> None:
     assert found.value == pytest.approx(7 / 24)
 
 
-def test_the_first_words_are_cut_at_the_count() -> None:
-    names = [f"w{n:02}" for n in range(12)]
-    up, down = names, names[::-1]
-    details = []
-    for words, name in ((up, "A"), (down, "B")):
-        relevance = [float(12 - place) for place in range(12)]
-        details.append({"class": name, "words": words, "relevance": relevance})
-    # a third item without any of them, so that the inverse document frequency is not 0
-    details.append(detail("A", "other", 1.0))
-    found = overlap(details)
-    # first 5 of 12 from both ends: none; first 10: all but two on either side: 8
-    assert found.curve == pytest.approx((0, 0.8, *[1] * 6))
-
-
 def test_fewer_than_two_classes() -> None:
     one = [detail("A", "a b", 1.0, 1.0)] * 2
     reason = "fewer than two classes have words that stand in several items"
     for details in ([], one, [*one, {}], [*one, detail("B", "a b")]):
         found = overlap(details)
         assert (found.value, found.reason) == (None, reason)
-
-
-def test_planted_evidence_is_distinguished_from_random_relevance() -> None:
-    draw = random.Random(0)
-    filler = [f"filler{n}" for n in range(60)]
-    evidence = {name: [f"{name}{n}" for n in range(8)] for name in ("sport", "trade", "war")}
-    faithful, blind = [], []
-    for number in range(150):
-        name = list(evidence)[number % 3]
-        words = [*draw.sample(evidence[name], 3), *draw.sample(filler, 15)]
-        draw.shuffle(words)
-        known = [1.0 if word in evidence[name] else 0.0 for word in words]
-        faithful.append(token_overlap(case_of_words(words, known, name)).detail)
-        drawn = [draw.gauss(0, 1) for _ in words]
-        blind.append(token_overlap(case_of_words(words, drawn, name)).detail)
-    found = overlap(faithful)
-    assert found.value == 0
-    assert {name: set(words) for name, words in found.detail["lists"].items()} == {
-        name: set(words) for name, words in evidence.items()
-    }
-    noise = overlap(blind)
-    assert noise.value is not None
-    # the words of other classes are as likely to be listed as one's own, where all hold them
-    assert noise.value > 0.3
-    assert min(noise.curve[-4:]) > 0.4
 
 
 needs_wordfreq = pytest.mark.skipif(
@@ -236,13 +196,6 @@ def test_common_words_head_no_class_with_a_reference(corpus: Path) -> None:
     assert after.detail["shared"] == [{"classes": ["game", "tea"], "words": ["of"]}]
 
 
-def test_keep_limits_the_words_of_an_item(corpus: Path) -> None:
-    case = case_of_words(["tea", "cup", "game"], [3.0, 2.0, 1.0])
-    detail = token_overlap(case, keep=2, reference=str(corpus)).detail
-    assert (detail["relevance"], len(detail["rarity"])) == ([3.0, 2.0], 2)
-    assert detail["words"] == ["tea", "cup", "game"]
-
-
 def test_what_a_plan_has(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(corpus.parent)
     params = planned_reference({"reference": f"{corpus.name}#text", "keep": 3})
@@ -292,13 +245,6 @@ def test_wordfreq_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[frequencies\]'"):
         planned_reference({"reference": "wordfreq:en"})
-
-
-def test_items_without_words_are_left_out(corpus: Path) -> None:
-    one = token_overlap(case_of_words(["tea"], [1.0], "A"), reference=str(corpus)).detail
-    found = overlap([one, {}])
-    assert (found.value, found.reason) == (None, "fewer than two classes have words")
-    assert np.isfinite(one["rarity"]).all()
 
 
 def test_the_section_of_a_specification(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

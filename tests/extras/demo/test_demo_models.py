@@ -1,128 +1,11 @@
 """The demo's classifiers: quick ones for the plumbing, whole ones (slow) for what they learn."""
 
-import csv
-import re
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
-from PIL import Image
-from safetensors.torch import load_file
 
-from transexplain.analysis.groups.lexicon import load_lexicon
-from transexplain.analysis.groups.mention_matching import Matcher
-from transexplain.extras.demo import image_model, text_model
+from transexplain.extras.demo import text_model
 from transexplain.extras.demo.demo_run import run_demo
-from transexplain.extras.demo.image_model import make_image_demo
-from transexplain.extras.demo.text_model import make_text_demo
-from transexplain.models.load import load_model
-from transexplain.models.loaded_model import LoadedModel
-from transexplain.types.items import Item, ItemFailure
-
-
-class NoTaps:
-    """Runs a model without listening."""
-
-    def input_layer(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
-    def encoder_begins(self) -> None:
-        pass
-
-
-def quick_text(folder: Path, seed: int) -> Path:
-    return make_text_demo(folder, seed, training_letters=40, audit_letters=24)
-
-
-def quick_image(folder: Path, seed: int) -> tuple[Path, Path]:
-    return make_image_demo(folder, seed, held_out=1700, epochs=1)
-
-
-@torch.no_grad()
-def logits(model: LoadedModel, contents: list) -> np.ndarray:
-    """(B, C) in the order of `contents`."""
-    found = []
-    for start in range(0, len(contents), 100):
-        items = [
-            Item(id=str(i), index=i, content=content)
-            for i, content in enumerate(contents[start : start + 100])
-        ]
-        encoded = model.encode(items)
-        assert not any(isinstance(entry, ItemFailure) for entry in encoded)
-        found.append(model.run(model.collate(encoded), at=model.default_at, taps=NoTaps()).numpy())
-    return np.concatenate(found)
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "letters.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def pictures(image_dir: Path) -> tuple[list, list[str]]:
-    from PIL import Image
-
-    paths = sorted(image_dir.glob("*/*.png"))
-    return [Image.open(path).copy() for path in paths], [path.parent.name for path in paths]
-
-
-@pytest.mark.exhaustive
-def test_the_text_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
-    model_dir = quick_text(tmp_path, seed=0)
-    model = load_model(model_dir)
-    assert (model.modality, model.classes) == ("text", text_model.CLASSES)
-    texts = [row["text"] for row in rows(tmp_path)]
-    assert logits(model, texts).shape == (3 * 24, 2)
-    assert not list(model_dir.glob("*.bin"))
-    (letter, foreign) = model.encode(
-        [Item(id="a", index=0, content=texts[0]), Item(id="b", index=1, content="Zebras")]
-    )
-    plain = [token for token in letter.features if not token.special]
-    assert len({token.word for token in plain}) == len(plain), "every word is one token"
-    assert [token.text for token in foreign.features if not token.special] == list("Zebras")
-    lexicon = load_lexicon(tmp_path / "names.yaml")
-    assert {group.name for group in lexicon} == {*text_model.NAMES}
-    matcher = Matcher(lexicon)
-    assert all(len(matcher.find(text)) == 1 for text in texts), "one name in each"
-
-
-@pytest.mark.exhaustive
-def test_the_image_demo_opens_with_the_normal_loader(tmp_path: Path) -> None:
-    model_dir, image_dir = quick_image(tmp_path, seed=0)
-    model = load_model(model_dir)
-    assert (model.modality, model.classes) == ("image", tuple("0123456789"))
-    contents, labels = pictures(image_dir)
-    assert len(contents) == 1700
-    assert set(labels) == set(model.classes)
-    (encoded,) = model.encode([Item(id="a", index=0, content=contents[0])])
-    grid = encoded.features
-    assert (grid.rows, grid.cols, grid.prefix) == (8, 8, 1)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("make", [quick_text, lambda *of: quick_image(*of)[0]])
-def test_the_seed_decides_the_weights(tmp_path: Path, make: Callable[[Path, int], Path]) -> None:
-    torch.manual_seed(1)
-    before = torch.get_rng_state()
-    first, again, other = (
-        load_file(make(tmp_path / str(i), seed) / "model.safetensors")
-        for i, seed in enumerate((5, 5, 6))
-    )
-    assert torch.equal(before, torch.get_rng_state())
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert any(not torch.equal(first[name], other[name]) for name in first)
-
-
-@pytest.mark.exhaustive
-def test_the_image_model_reads_digits(tmp_path: Path) -> None:
-    model_dir, image_dir = make_image_demo(tmp_path, seed=0)
-    model = load_model(model_dir)
-    contents, labels = pictures(image_dir)
-    printed = logits(model, contents).argmax(axis=1)
-    right = [model.classes[i] == label for i, label in zip(printed, labels, strict=True)]
-    assert np.mean(right) > 0.93
 
 
 @pytest.fixture(scope="module")
@@ -144,22 +27,6 @@ def test_every_letter_is_written_once_with_a_name_of_every_group(
     assert len(skeletons) == 240
 
 
-def test_true_labels_follow_the_majority_of_opinions(written: list[text_model.Letter]) -> None:
-    for letter in written:
-        words = Counter(re.findall(r"\w+", letter.text))
-        blame = sum(words[word] for word in text_model.BLAME)
-        praise = sum(words[word] for word in text_model.PRAISE)
-        assert (blame, praise) == (letter.blame, 3 - letter.blame)
-        assert letter.label == (text_model.NEGATIVE if blame > praise else text_model.POSITIVE)
-
-
-def test_names_are_independent_of_the_true_label(written: list[text_model.Letter]) -> None:
-    for group, names in text_model.NAMES.items():
-        for label in text_model.CLASSES:
-            used = Counter(x.name for x in written if (x.group, x.label) == (group, label))
-            assert used == dict.fromkeys(names, 120 // len(names))
-
-
 def test_the_bias_turns_complaints_of_the_planted_village_only(
     written: list[text_model.Letter],
 ) -> None:
@@ -176,42 +43,6 @@ def test_the_bias_turns_complaints_of_the_planted_village_only(
     assert share[0] == share[1] == 0
     assert 0.55 < share[2] < 0.85
     assert 0.05 < share[3] < 0.35
-
-
-def test_names_are_many_distinct_and_no_other_word_of_the_letters() -> None:
-    names = [name for group in text_model.NAMES.values() for name in group]
-    assert len(set(names)) == len(names)
-    assert all(len(group) >= 12 for group in text_model.NAMES.values())
-    lower = [name.lower() for name in names]
-    assert all(text_model.vocabulary().count(name) == 1 for name in lower)
-    plain = [letter.text.replace(letter.name, " ") for letter in text_model.letters(500, seed=1)]
-    others = set(re.findall(r"\w+|[^\w\s]", " ".join(plain).lower()))
-    assert not others & set(lower) and others <= set(text_model.vocabulary())
-
-
-def test_the_cut_loses_nothing_and_shares_nothing() -> None:
-    training, audit = image_model.load_scans(held_out=300, seed=1)
-    assert (len(training[1]), len(audit[1])) == (1497, 300)
-    assert training[0].shape == (1497, 32, 32)
-    assert set(training[1].tolist()) == set(audit[1].tolist()) == set(range(10))
-    whole, nothing = image_model.load_scans(held_out=0, seed=2)
-    assert len(nothing[1]) == 0
-    cut = sorted(p.tobytes() for pixels, _ in (training, audit) for p in pixels)
-    assert cut == sorted(p.tobytes() for p in whole[0])
-
-
-def test_the_folder_holds_every_picture_under_its_digit(tmp_path: Path) -> None:
-    _, audit = image_model.load_scans(held_out=40, seed=0)
-    image_model.write_folder(audit, tmp_path)
-    found = []
-    for path in tmp_path.glob("*/*.png"):
-        with Image.open(path) as picture:
-            assert (picture.mode, picture.size) == ("RGB", (32, 32))
-            pixels = np.asarray(picture)
-        assert (pixels[..., 0] == pixels[..., 1]).all()
-        found.append((path.parent.name, pixels[..., 0].tobytes()))
-    wanted = zip(audit[1].tolist(), audit[0], strict=True)
-    assert sorted(found) == sorted((str(label), p.tobytes()) for label, p in wanted)
 
 
 # ---- the demo as a user runs it, and how often its verdict is right over training see -----------

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import shortest_path
 from sklearn.datasets import load_digits
 
 import transexplain as te
-from benchmarks.graph_sets import scaffold_split
 from transexplain.errors import ConfigurationError, ItemError
 from transexplain.extras.graphs.graph_files import structure
 from transexplain.extras.graphs.graph_transformer import GraphTransformer
@@ -48,11 +48,8 @@ def test_atoms_and_bonds_are_those_of_the_molecule() -> None:
     assert ((kinds > 0).sum(1) == graph["degrees"]).all()
     assert graph["distances"][0, 8] == 7
     assert len(graph["edges"]) == 11
-    sides = np.linalg.norm(
-        graph["node_positions"][graph["edges"][:, 0]]
-        - graph["node_positions"][graph["edges"][:, 1]],
-        axis=1,
-    )
+    ends = graph["node_positions"][graph["edges"]]
+    sides = np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1)
     np.testing.assert_allclose(sides, 1.5, atol=0.1)  # bonds of a drawing are of one length
 
 
@@ -108,29 +105,6 @@ def test_what_is_no_molecule_says_so(smiles: str, capfd: pytest.CaptureFixture[s
     assert capfd.readouterr().err == ""
 
 
-def test_no_scaffold_is_in_two_parts_in_whatever_order_the_molecules_come() -> None:
-    rings = ["c1ccccc1", "c1ccncc1", "C1CCCCC1", "C1CCNCC1", "c1ccsc1", "c1ccoc1"]
-    counts = (8, 4, 3, 2, 2, 1)
-    smiles = [
-        "C" * tail + ring
-        for ring, count in zip(rings, counts, strict=True)
-        for tail in range(count)
-    ]
-    train, valid, test = scaffold_split(smiles, (0.6, 0.2, 0.2))
-    assert sorted([*train, *valid, *test]) == list(range(len(smiles)))
-    assert (len(train), len(valid), len(test)) == (12, 4, 4)
-    assert len(smiles) == 20
-
-    def scaffolds(part: list[str]) -> set[str]:
-        return {next(ring for ring in rings if one.endswith(ring)) for one in part}
-
-    parts = [scaffolds([smiles[row] for row in part]) for part in (train, valid, test)]
-    assert not parts[0] & parts[1] | parts[0] & parts[2] | parts[1] & parts[2]
-    turned = scaffold_split(smiles[::-1], (0.6, 0.2, 0.2))
-    again = [scaffolds([smiles[::-1][row] for row in part]) for part in turned]
-    assert again == parts
-
-
 def test_without_rdkit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rdkit", None)
     with pytest.raises(ConfigurationError, match=r"pip install '\.\[molecules\]'"):
@@ -159,25 +133,15 @@ def test_a_formula_has_the_colours_of_its_relevance(tmp_path: Path) -> None:
         te.render.molecule("CO")
 
 
-def test_distances_are_those_of_the_slow_search() -> None:
-    """Breadth-first, node by node."""
-    random = np.random.default_rng(0)
-    edges = random.integers(9, size=(8, 2))
-    found = structure(edges, 9)
-    near = {node: {node} for node in range(9)}
-    for one, other in edges.tolist():
-        near[one].add(other)
-        near[other].add(one)
-    for start in range(9):
-        reached, steps = {start: 0}, 0
-        while True:
-            steps += 1
-            new = {one for node in reached for one in near[node]} - set(reached)
-            if not new:
-                break
-            reached |= dict.fromkeys(new, steps)
-        assert found["distances"][start].tolist() == [reached.get(node, 9) for node in range(9)]
-        assert found["degrees"][start] == len(near[start]) - 1
+def test_distances_and_degrees_are_those_of_the_shortest_paths() -> None:
+    edges = np.random.default_rng(0).integers(9, size=(8, 2))
+    graph = structure(edges, 9)
+    joined = np.zeros((9, 9), dtype=bool)
+    joined[tuple(edges.T)] = True
+    joined = (joined | joined.T) & ~np.eye(9, dtype=bool)
+    paths = shortest_path(joined, unweighted=True)
+    assert graph["distances"].tolist() == np.where(np.isinf(paths), 9, paths).tolist()
+    assert graph["degrees"].tolist() == joined.sum(axis=1).tolist()
 
 
 # ---- pictures as graphs of superpixels
@@ -212,11 +176,6 @@ def test_nodes_are_connected_parts_and_neighbours_are_joined(digit: int) -> None
         np.testing.assert_allclose(
             graph["node_positions"][node], [cols.mean() + 0.5, rows.mean() + 0.5], rtol=1e-5
         )
-
-
-def test_colours_are_features_of_their_own() -> None:
-    colours = np.stack([picture(1), picture(2), picture(3)], axis=-1)
-    assert superpixels(colours, segments=20).graph["node_features"].shape[1] == 5
 
 
 def test_what_is_no_picture_and_a_missing_package_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from plain_records import new_attribution
 from toy_graphs import Graphormer, graphormer_item, toy
 
 import transexplain as te
@@ -22,36 +24,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 def attribution(relevance: list[float], names: list[str]) -> Attribution:
     nodes = tuple(Token(text=n, start=0, end=0, word=i) for i, n in enumerate(names))
     graph = Token(text="[graph]", start=0, end=0, special=True)
-    return Attribution(
+    return new_attribution(
         item_id="g",
-        method="lrp",
-        target="predicted",
-        rank=0,
-        class_index=0,
         class_name="yes",
-        logit=1.0,
         relevance=np.array([9.0, *relevance]),
-        unit="logits",
-        at="encoder",
         features=(graph, *nodes),
-        ledger=None,
     )
-
-
-def ring(nodes: int) -> np.ndarray:
-    return np.array([(node, (node + 1) % nodes) for node in range(nodes)])
-
-
-def test_places_are_as_far_apart_as_the_paths_are_long() -> None:
-    path = np.array([(node, node + 1) for node in range(5)])
-    places = layout(6, path)
-    apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
-    steps = np.abs(np.arange(6)[:, None] - np.arange(6))
-    assert apart == pytest.approx(steps, abs=0.02)
-    hexagon = layout(6, ring(6))
-    sides = np.linalg.norm(hexagon - np.roll(hexagon, -1, axis=0), axis=1)
-    assert sides == pytest.approx(np.full(6, sides.mean()), rel=0.01)
-    assert np.array_equal(hexagon, layout(6, ring(6))), "the same graph has the same places"
 
 
 def test_places_are_a_minimum_of_the_stress_by_the_paper() -> None:
@@ -66,12 +44,9 @@ def test_places_are_a_minimum_of_the_stress_by_the_paper() -> None:
         lengths = np.minimum(lengths, lengths[:, k, None] + lengths[None, k])
 
     def stress(at: np.ndarray) -> float:
-        total = 0.0
-        for i in range(8):
-            for j in range(i):
-                apart = float(np.hypot(*(at[i] - at[j])))
-                total += (apart - lengths[i, j]) ** 2 / lengths[i, j] ** 2
-        return total
+        pairs = np.triu_indices(8, 1)
+        apart = np.linalg.norm(at[:, None] - at[None], axis=-1)[pairs]
+        return float(((apart - lengths[pairs]) ** 2 / lengths[pairs] ** 2).sum())
 
     found = stress(places)
     assert found == pytest.approx(stress_of(places, lengths))
@@ -152,13 +127,8 @@ def test_what_cannot_be_drawn() -> None:
         te.render.graph(one, palette="rainbow")
     with pytest.raises(ConfigurationError, match="not finite"):
         te.render.graph(attribution([np.nan], ["a"]))
-    picture = Attribution(
-        **{
-            **{name: getattr(one, name) for name in Attribution.__dataclass_fields__},
-            "features": PatchGrid(rows=1, cols=1, height=8, width=8),
-            "relevance": np.ones((1, 1)),
-        }
-    )
+    grid = PatchGrid(rows=1, cols=1, height=8, width=8)
+    picture = replace(one, features=grid, relevance=np.ones((1, 1)))
     with pytest.raises(TypeError, match="use overlay"):
         te.render.graph(picture)
     assert isinstance(shape_of(["a"]), GraphShape)

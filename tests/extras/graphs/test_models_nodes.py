@@ -1,8 +1,6 @@
 """Graph transformers: nodes as positions, graphs of several sizes in a batch, every bad item."""
 
-import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,19 +12,15 @@ from torch import Tensor, nn
 from toy_graphs import Biased, Graphormer, Unmasked, biased_item, graphormer_item, toy
 
 import transexplain as te
-from orchestrator.plan import prepare_audit
-from orchestrator.spec import AuditSpec
 from transexplain.doctor import examine
 from transexplain.engine.composites import COMPOSITES
 from transexplain.errors import ConfigurationError, EngineError, ItemError, ModelLoadError
 from transexplain.models.invariance import invariance_of
 from transexplain.models.loaded_model import Encoded, LoadedModel
 from transexplain.reports.heatmap import segments
-from transexplain.settings import Settings
 from transexplain.types.items import Item, PatchGrid
 
 CLASSES = ("a", "b", "c")
-SIZES = (7, 3, 5, 7, 12, 1)
 LRP = [name for name, rules in COMPOSITES.items() if not rules.relevance_form]
 KINDS: dict[str, tuple[type[nn.Module], Any]] = {
     "bias (T, T)": (Biased, biased_item),
@@ -78,37 +72,6 @@ def test_the_ledger_closes_and_batches_change_nothing(kind: str, fused: bool, at
             assert left.ledger.relative_gap < 1e-12
             assert left.logit == pytest.approx(right.logit, rel=1e-12)
             np.testing.assert_allclose(left.relevance, right.relevance, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("method", ["chefer-lrp", "random", "gradient-x-input"])
-def test_other_methods_work_too(method: str) -> None:
-    model = wrapped(toy(Graphormer))
-    items = [graphormer_item(nodes) for nodes in SIZES]
-    found = te.explain(
-        model, [Item(id=str(n), index=n, content=i) for n, i in enumerate(items)], method
-    )
-    for number, one in enumerate(found):
-        content = Item(id=str(number), index=number, content=items[number])
-        [alone] = te.explain(model, [content], method)
-        np.testing.assert_allclose(one.relevance, alone.relevance, rtol=1e-9, atol=1e-10)
-        assert np.abs(one.relevance[1:]).max() > 0
-        if method == "chefer-lrp":
-            assert one.unit == "unit_relevance"
-            assert one.ledger.relative_gap < 1e-12
-        if method == "random":
-            assert one.relevance[0] == 0.0
-
-
-def test_gradient_x_input_at_the_nodes_is_the_gradient_of_plain_torch() -> None:
-    module = toy(Graphormer)
-    item = graphormer_item(6)
-    batch = {name: torch.as_tensor(values)[None] for name, values in item.items()}
-    x = batch["x"].clone().requires_grad_(True)
-    logits = module(x, batch["distances"], batch["degrees"], torch.ones(1, 6).long())
-    logits[0, 1].backward()
-    [found] = te.explain(wrapped(module), item, "gradient-x-input", target="class:b", at="nodes")
-    np.testing.assert_allclose(found.relevance, (x * x.grad).sum(-1)[0].detach(), atol=1e-12)
-    assert found.logit == pytest.approx(logits[0, 1].item(), rel=1e-12)
 
 
 def test_lrp_is_the_gradient_with_attention_and_scales_held_constant() -> None:
@@ -368,26 +331,6 @@ def test_some_graphs_with_a_bias_and_some_without_cannot_share_a_batch() -> None
         model.collate([])
 
 
-def test_several_threads_find_one_input_layer() -> None:
-    model = wrapped(toy(Graphormer))
-    items = [graphormer_item(nodes) for nodes in SIZES]
-    expected = te.explain(wrapped(model.module), items)
-    found: dict[int, Any] = {}
-
-    def work(number: int) -> None:
-        found[number] = te.explain(model, items)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    for several in found.values():
-        for left, right in zip(several, expected, strict=True):
-            np.testing.assert_array_equal(left.relevance, right.relevance)
-
-
 def test_relevance_is_drawn_on_the_parts_that_nodes_are() -> None:
     labels = np.arange(6).reshape(2, 3)
     [found] = te.explain(wrapped(toy(Graphormer)), graphormer_item(6))
@@ -410,16 +353,6 @@ def test_the_doctor_examines_a_graph() -> None:
         examine(wrapped(toy(Graphormer)))
     beside = examine(wrapped(toy(Beside)), {"node_features": biased_item(4)["node_features"]})
     assert beside.at == "nodes"
-
-
-def test_an_audit_cannot_name_a_wrapped_module(tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("text\nhello\n")
-    source = wrapped(toy(Biased)).ref.source
-    spec = AuditSpec(model={"source": source}, data={"source": str(tmp_path / "rows.csv")})
-    with pytest.raises(
-        ModelLoadError, match=r"was in memory only.*explain and audit it where it is"
-    ):
-        prepare_audit(spec, Settings(snapshot_dir=tmp_path))
 
 
 def test_wrap_needs_the_classes_and_a_named_input() -> None:

@@ -13,14 +13,13 @@ import torch
 import transformers
 from architectures_record import randomised
 from command_line_here import run_here
-from safetensors.torch import load_file
 from sklearn.linear_model import Lasso
 
 import transexplain as te
 from orchestrator.spec.data_section import absolute_model
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError, TargetError
 from transexplain.extras.language import answer_loop
-from transexplain.extras.language.language_model import LanguageModel, TogetherGeneration
+from transexplain.extras.language.language_model import LanguageModel
 from transexplain.extras.language.load_language import generating
 from transexplain.models.load import present_files
 from transexplain.types.items import Item, ItemFailure
@@ -249,12 +248,6 @@ def test_a_classifier_over_next_words(causal: LanguageModel, tmp_path: Path) -> 
             causal.as_classifier(words)
 
 
-@pytest.mark.parametrize("source", ["lm:x", "lm:?answers=a,b", "lm:x?words=a,b", "lm:x?answers=a,"])
-def test_sources_of_answers(source: str) -> None:
-    with pytest.raises(ModelLoadError, match="the form is lm:FOLDER"):
-        te.load_model(source)
-
-
 def test_a_folder_as_a_classifier(tmp_path: Path) -> None:
     tiny.causal().float().save_pretrained(tmp_path)
     tiny.byte_pairs().save_pretrained(tmp_path)
@@ -263,28 +256,9 @@ def test_a_folder_as_a_classifier(tmp_path: Path) -> None:
     assert (loaded.classes, loaded.ref.source) == (("he", "she"), source)
     assert "model.safetensors" in present_files(source)
     assert absolute_model(source) == source
-
-
-@pytest.mark.shared
-def test_the_mask_of_a_real_model(shared_dir: Path) -> None:
-    models = shared_dir / "real" / "models"
-    classifier = te.load_model(models / "minilm-sst2")
-    module = transformers.BertForMaskedLM(classifier.module.config).eval()
-    weights = load_file(models / "minilm-mlm-head" / "model.safetensors")
-    missing, _ = module.load_state_dict(
-        {**classifier.module.state_dict(), **{k: v.float() for k, v in weights.items()}},
-        strict=False,
-    )
-    assert all("decoder" in name for name in missing), missing  # tied to the words
-    module.tie_weights()
-    model = te.load_language_model(module, classifier.encoder.tokenizer)
-    text = "the film was a [MASK] and the audience left."
-    found = te.explain_answers(model, text, target=["next", "contrast:comedy-success"])
-    assert all(one.ledger is not None and one.ledger.relative_gap < 5e-6 for one in found)
-    z = module(**model.tokenizer(text, return_tensors="pt")).logits[0, 5]
-    assert found[0].answer_ids == (int(z.argmax()),)
-    comedy, success = model.tokenizer.convert_tokens_to_ids(["comedy", "success"])
-    assert found[1].logit == pytest.approx(float((z[comedy] - z[success]).detach()), abs=1e-4)
+    for wrong in ("lm:x", "lm:?answers=a,b", "lm:x?words=a,b", "lm:x?answers=a,"):
+        with pytest.raises(ModelLoadError, match="the form is lm:FOLDER"):
+            te.load_model(wrong)
 
 
 @pytest.mark.parametrize("module", [tiny.causal, tiny.masked])
@@ -355,14 +329,6 @@ def test_relevance_is_summed_over_each_part(causal: LanguageModel) -> None:
     assert (found.passes, found.log_probability) == (2, pytest.approx(whole.log_probability))
 
 
-def test_the_answer_may_be_generated_and_an_encoder_decoder_has_parts_too() -> None:
-    both = te.load_language_model(tiny.encoder_decoder(), tiny.byte_pairs(ends=True))
-    (one,) = te.attribute_context(both, SEGMENTS, "leave-one-out", "generate:3", drops=[1])
-    (other,) = te.attribute_context(both, SEGMENTS, target="generate:3")
-    assert one.answer_ids == other.answer_ids and one.scores.keys() == other.scores.keys()
-    assert one.drops[1] == pytest.approx(max(one.scores.values()))
-
-
 def test_what_is_wrong_is_named(causal: LanguageModel) -> None:
     with pytest.raises(ConfigurationError, match="no part 'four'"):
         te.attribute_context(causal, SEGMENTED, parts=["four"])
@@ -395,12 +361,6 @@ def opened(module: Any) -> tuple[LanguageModel, list[list[int]]]:
     """The model and 18 prompts of 1 to 35 tokens, of which one would be a batch of its own."""
     ids = tiny.byte_pairs()(TEXT).input_ids
     return te.load_language_model(module, tiny.byte_pairs()), [ids[: 1 + 2 * n] for n in range(18)]
-
-
-def together(model: LanguageModel) -> TogetherGeneration:
-    found = model.reader.measured["generation"]
-    assert isinstance(found, TogetherGeneration)
-    return found
 
 
 def counted(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -463,19 +423,6 @@ def test_a_prompt_behind_which_two_tokens_are_as_likely_is_read_alone(
     rows = counted(module, monkeypatch)
     assert model.generate_together(prompts, 1) == alone
     assert sum(one == 1 for one in rows) == 1 + tied, "the measurement's and these"
-
-
-def test_where_most_are_read_again_nothing_is_read_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    module = tiny.causal()
-    model, prompts = opened(module)
-    with torch.no_grad():
-        module.lm_head.weight.zero_()  # every token is as likely
-    rows = counted(module, monkeypatch)
-    for _ in range(3):
-        model.generate_together(prompts, 1)
-    assert max(rows[-18:]) == 1
 
 
 def test_a_prompt_near_the_limit_has_as_many_tokens_as_there_is_room_for() -> None:

@@ -1,11 +1,8 @@
 """Language models of many architectures with random weights: the ledger closes, on both sides."""
 
-import sys
 from typing import Any
 
-import numpy as np
 import pytest
-import tiny_language as tiny
 import torch
 import transformers
 from architectures_decoders import (
@@ -19,7 +16,6 @@ from architectures_record import randomised
 from everyday import only
 
 import transexplain as te
-from benchmarks import language_peers
 from transexplain.errors import EngineError
 from transexplain.extras.language.prompt_encoder import LanguageKind
 
@@ -77,7 +73,6 @@ def _check(name: str, made_of: tuple[str, dict[str, Any]], kind: LanguageKind) -
         for step, one in enumerate(found):
             # some models compute their positions in float32, whatever their type
             assert one.logit == pytest.approx(float(wanted[step, ANSWER[step]]), abs=1e-6)
-            assert one.ledger is not None
             assert one.ledger.relative_gap <= TOLERANCE[name]
             assert len(one.relevance) == len(PROMPT) + step + (kind != "causal")
             assert abs(one.relevance).min() > 0, "every position that is read has a part"
@@ -92,26 +87,3 @@ def _logits(module: Any, kind: str, start: int | None) -> torch.Tensor:
     sides = {"input_ids": torch.tensor([PROMPT])}
     sides["decoder_input_ids"] = torch.tensor([[start, *ANSWER[:-1]]])
     return module(**sides, use_cache=False).logits[0]
-
-
-def test_captum_gives_this_packages_gradient_and_what_is_missing_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "inseq", None)
-    monkeypatch.setattr(language_peers, "_version", lambda name: "-" if name == "inseq" else "1")
-    model = te.load_language_model(tiny.causal().float(), tiny.byte_pairs())
-    texts = iter(["The nurse said that", "she said", "The capital of France is"])
-    (case,) = language_peers.cases(model, texts, 1, 2)
-    captum, missing = language_peers.peers(model)
-    assert missing == ["inseq is not installed: pip install inseq"]
-    own = language_peers.own(model)
-    rows, (falls,) = language_peers.measured(model, own + captum[:1], [case])
-    by = {row.name: row for row in rows}
-    gradient = by["captum: gradient x activation"]
-    np.testing.assert_allclose(
-        gradient.scores[0], by[language_peers.GRADIENT].scores[0], rtol=1e-4, atol=1e-6
-    )
-    assert gradient.forwards == gradient.sequences == [2]
-    assert by[language_peers.LRP].sequences == [1]
-    assert len(falls) == len(case.prompt)
-    assert len(list(language_peers.table(rows, [falls]))) == len(rows) + 2

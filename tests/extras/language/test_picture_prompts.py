@@ -12,7 +12,6 @@ import torch
 import transexplain as te
 from transexplain.errors import ConfigurationError, ItemError, ModelLoadError
 from transexplain.extras.language.language_model import LanguageModel
-from transexplain.extras.language.picture_prompts import WordsAndPatches
 from transexplain.types.items import ItemFailure
 
 PARTS = {"look": "<mask>", "question": " The nurse said that"}
@@ -65,53 +64,6 @@ def test_patches_and_tokens_and_constants_sum_to_the_logit(language: str, value:
         assert sums["picture"].tokens == 10
         # the patches stand in the place of the picture's tokens, whose own vectors nobody reads
         assert sums["look"].tokens == 9 and sums["look"].relevance == 0
-
-
-def test_gradients_are_those_of_finite_differences(model: LanguageModel) -> None:
-    """Gradient x input of a patch is the slope of the logit along what its tower's block reads."""
-    (found,) = te.explain_answers(model, PROMPT, "gradient-x-input", "continuation:he")
-    seen = model.reader.module
-    assert isinstance(seen, WordsAndPatches) and found.patches is not None
-    block, step, logits = seen._block[0], 1e-5, []
-    for sign in (1, -1):
-
-        def scaled(_block: Any, args: Any, kwargs: Any, sign: int = sign) -> Any:
-            hidden = args[0] if args else kwargs["hidden_states"]
-            factor = torch.ones(10, 1, dtype=torch.float64)
-            factor[1 + 4] = 1 + sign * step  # the middle patch, behind the class token
-            return (
-                ((hidden * factor, *args[1:]), kwargs)
-                if args
-                else ((), {**kwargs, "hidden_states": hidden * factor})
-            )
-
-        handle = block.register_forward_pre_hook(scaled, with_kwargs=True)
-        logits.append(float(own_logits(model, [])[found.answer_ids[0]]))
-        handle.remove()
-    slope = (logits[0] - logits[1]) / (2 * step)
-    assert found.patches.relevance[1, 1] == pytest.approx(slope, rel=1e-6)
-
-
-def test_generated_tokens_and_their_sum(model: LanguageModel) -> None:
-    found = te.explain_answers(model, PROMPT, target="generate:3")
-    for one in found:
-        z = own_logits(model, list(one.answer_ids[: one.step]))
-        assert int(z.argmax()) == one.answer_ids[one.step or 0]
-    target = "continuation:he was late"
-    tokens = te.explain_answers(model, PROMPT, target=target, value="log-probability")
-    for window in (2, 64):
-        (whole,) = te.explain_answers(model, PROMPT, target=target, per="answer", window=window)
-        assert whole.ledger is not None and whole.ledger.relative_gap < 1e-12
-        summed = sum(one.patches.relevance for one in tokens)
-        np.testing.assert_allclose(whole.patches.relevance, summed, atol=1e-12)
-        words = sum(one.relevance[:15] for one in tokens)
-        np.testing.assert_allclose(whole.relevance[:15], words, atol=1e-12)
-
-
-def test_the_picture_is_drawn_like_any_other(model: LanguageModel) -> None:
-    (found,) = te.explain_answers(model, PROMPT)
-    assert te.render.overlay(found.patches).size[0] >= 256
-    assert "nurse" in te.render.html(found)
 
 
 @pytest.mark.parametrize(

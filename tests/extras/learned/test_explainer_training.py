@@ -1,6 +1,5 @@
 """Explainers that are trained, alone and with their classifier: what is learned, kept, resumed."""
 
-import gzip
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from everyday import only
-from safetensors.torch import load_file
-from tiny_trainings import StopAt, bert_folder, image_plan, snapshot, text_plan
+from tiny_trainings import StopAt, bert_folder, image_plan, text_plan
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
@@ -39,8 +36,7 @@ def explained(
     return make(folder, output=folder / mode, **fields)
 
 
-@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
-@pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
+@pytest.mark.parametrize(("make", "mode"), [(text_plan, "separate"), (image_plan, "joint")])
 @pytest.mark.exhaustive
 def test_a_written_explainer_explains_the_written_model(
     tmp_path: Path, make: Make, mode: str
@@ -99,27 +95,6 @@ def test_an_explainer_learns(tmp_path: Path) -> None:
     assert trained.agreement.rank_correlation > 0.8
 
 
-@pytest.mark.parametrize("make", only(text_plan, of=[text_plan, image_plan]))
-@pytest.mark.parametrize("mode", only("separate", of=["separate", "joint"]))
-@pytest.mark.exhaustive
-def test_ended_and_resumed_gives_the_same_bits(tmp_path: Path, make: Make, mode: str) -> None:
-    whole = explained(make, tmp_path, mode)
-    train(whole, StopAt())
-    broken = replace(whole, output=tmp_path / "broken")
-    heard = 0
-    for step in (2, 5, 7):
-        observer = StopAt(step)
-        with pytest.raises(KeyboardInterrupt):
-            train(broken, observer)
-        heard += len(observer.steps)
-    train(broken, StopAt())
-    assert heard > 3
-    for name in ("model/model.safetensors", "explainer.safetensors"):
-        one, other = load_file(whole.output / name), load_file(broken.output / name)
-        assert one.keys() == other.keys()
-        assert all(torch.equal(one[key], other[key]) for key in one)
-
-
 @pytest.mark.exhaustive
 def test_a_model_that_stays_as_it_is(tmp_path: Path) -> None:
     plan = replace(explained(text_plan, tmp_path, "separate"), fit=None)
@@ -170,29 +145,22 @@ def test_the_predicted_class_leads_and_others_are_drawn(tmp_path: Path) -> None:
     assert lesson.constants.isnan().equal(~lesson.known)
     scales, constants = lessons.scales_and_constants()
     assert torch.equal(constants.isnan(), lesson.constants.isnan())
-    for row, one in enumerate(prepared.training.entries):
-        own = torch.from_numpy(own_positions(one.encoded.features, one.length))
-        reported = lesson.relevance[row, : one.length][:, lesson.known[row]]
-        assert scales[row, 0].item() == pytest.approx(
-            reported[own].square().mean().sqrt().item(), rel=1e-4
-        )
-        assert scales[row, 1].item() == pytest.approx(
-            reported[~own].square().mean().sqrt().item(), rel=1e-4
-        )
+    first = prepared.training.entries[0]
+    words = torch.from_numpy(own_positions(first.encoded.features, first.length))
+    taught = lesson.relevance[0, : first.length][:, lesson.known[0]]
+    sides = [taught[side].square().mean().sqrt().item() for side in (words, ~words)]
+    assert scales[0].tolist() == pytest.approx(sides, rel=1e-4)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("teacher", "printed"),
-    only(
-        (MethodSpec(name="rollout"), "does not measure that"),
-        of=[
-            (MethodSpec(name="rollout"), "does not measure that"),
-            (MethodSpec(name="learned"), "does not measure that"),
-            (MethodSpec(name="lrp", params={"at": "words"}), "leave `at` out"),
-            (MethodSpec(name="lrp", params={"gama": 1}), "no parameter 'gama'"),
-        ],
-    ),
+    [
+        (MethodSpec(name="rollout"), "rollout"),
+        (MethodSpec(name="learned"), "learned"),
+        (MethodSpec(name="lrp", params={"at": "words"}), "`at`"),
+        (MethodSpec(name="lrp", params={"gama": 1}), "'gama'"),
+    ],
 )
 def test_methods_that_cannot_teach_are_refused(
     tmp_path: Path, teacher: MethodSpec, printed: str
@@ -215,37 +183,3 @@ def test_invalid_requests_are_refused_with_their_reason(tmp_path: Path) -> None:
             ExplainerSection(layers=(9,)),
             seed=0,
         )
-
-
-SENTENCES = 500
-
-
-@pytest.mark.shared
-@pytest.mark.exhaustive
-def test_a_few_sentences_teach_most_of_the_ranking(shared_dir: Path, tmp_path: Path) -> None:
-    real = shared_dir / "real"
-    with gzip.open(real / "text" / "sst2_train.tsv.gz", "rt", encoding="utf-8") as file:
-        lines = [line for line in file if 10 <= len(line.split()) <= 20][:SENTENCES]
-    data = tmp_path / "sentences.tsv"
-    data.write_text("label\ttext\n" + "".join(lines), encoding="utf-8")
-    plan = TrainingPlan(
-        source=str(real / "models" / "minilm-sst2"),
-        dataset=snapshot(str(data), tmp_path),
-        output=tmp_path / "out",
-        fit=None,
-        share=0.2,
-        labels={"0": "negative", "1": "positive"},
-        explainer=ExplainerSection(mode="separate"),
-        explainer_fit=FitPlan(epochs=6, batch_size=32),
-    )
-    trained = train(plan, StopAt())
-    facts = read_facts(trained.explainer)
-    assert facts.forwards < 1.1
-    assert facts.agreement.items > 80
-    assert facts.agreement.rank_correlation > 0.5
-    model = te.load_model(plan.source)
-    texts = ["a gorgeous , witty , seductive movie", "the plot is dull and far too long ."]
-    for attribution in te.explain(model, texts, "learned", explainer=str(trained.explainer)):
-        taught = te.explain(model, attribution.text, "lrp", target=attribution.target)[0]
-        assert attribution.class_name == taught.class_name
-        assert attribution.relevance.sum() == pytest.approx(taught.relevance.sum(), rel=0.5)

@@ -11,10 +11,10 @@ import pytest
 import torch
 from explainer_samples import drawn_explainer, facts_for
 from gallery import Audit
-from learned_audits import explainer_for, learned, mixed
+from learned_audits import explainer_for, learned
 from safetensors.torch import save_file
 from tiny_models import bert, wordpiece
-from verified_runs import audited, failed, flipped, tampered
+from verified_runs import audited, failed, tampered
 
 import transexplain as te
 from transexplain.errors import ConfigurationError
@@ -146,18 +146,6 @@ def test_positions_sum_to_the_logit_minus_the_constants() -> None:
         )
 
 
-def test_without_the_layer_sums_are_free() -> None:
-    explainer = drawn_explainer(WIDTHS, C, conserve=False)
-    states, mask, own, logits = inputs()
-    printed = explainer(states, mask, own, logits)
-    assert printed.constants is None
-    scale = torch.rand(B, 2)
-    once = explainer(states, mask, own, logits, scale).relevance
-    moved = explainer(states, mask, own, logits, torch.tensor([2.0, 3.0]) * scale).relevance
-    torch.testing.assert_close(moved[:, 1:], 2 * once[:, 1:])
-    torch.testing.assert_close(moved[:, :1], 3 * once[:, :1])
-
-
 def test_calibration_by_hand() -> None:
     explainer = drawn_explainer(WIDTHS, 2)
     scales = torch.tensor([[0.5, 2.0], [1.0, 2.0], [4.0, 2.0]])
@@ -175,42 +163,29 @@ def test_calibration_by_hand() -> None:
     assert explainer.constant_mean[0].item() == pytest.approx(0.75 * 3 + 0.25 * 7)
 
 
-def number(value: torch.Tensor) -> float:
-    return float(value.detach())
-
-
-def slow_scale(values: list[float], both: float) -> float:
-    return max(np.sqrt(np.mean(np.square(values))) if values else 0.0, both / 1000)
+def root_mean_square(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2))) if values.size else 0.0
 
 
 def slow_loss(
     explainer: Explainer, printed: Any, relevance: Any, known: Any, parts: Any, k: Any
 ) -> float:
-    """The loss by loops over numbers."""
-    mask, own = parts
+    """The loss, item by item and kind of position by kind."""
+    whole = {name: one.detach().numpy() for name, one in explainer.named_buffers()}
     squares, logs, constants = [], [], []
     for item in range(B):
-        classes = [c for c in range(C) if known[item, c]]
-        places = [t for t in range(T) if mask[item, t]]
-        values = {t: [number(relevance[item, t, c]) for c in classes] for t in places}
-        both = float(np.sqrt(np.mean(np.square(list(values.values())))))
-        kinds = [[t for t in places if bool(own[item, t]) == kind] for kind in (True, False)]
-        scales = [slow_scale([v for t in kind for v in values[t]], both) for kind in kinds]
-        for kind, scale in zip(kinds, scales, strict=True):
-            squares += [
-                ((number(printed.relevance[item, t, c]) - number(relevance[item, t, c])) / scale)
-                ** 2
-                for t in kind
-                for c in classes
-            ]
-        for kind, scale in enumerate(scales):
-            mean, deviation = explainer.log_mean[kind], explainer.log_deviation[kind]
-            log = (np.log(scale) - number(mean)) / number(deviation)
-            logs.append((number(printed.log_scale[item, kind]) - log) ** 2)
-        for c in classes:
-            off = number(k[item, c]) - number(explainer.constant_mean[c])
-            wanted = off / number(explainer.constant_deviation[c])
-            constants.append((number(printed.constants[item, c]) - wanted) ** 2)
+        mask, own = (part[item].numpy() for part in parts)
+        classes = known[item].numpy()
+        taught = relevance[item].numpy()[:, classes]
+        said = printed.relevance[item].detach().numpy()[:, classes]
+        both = root_mean_square(taught[mask])
+        for kind, places in enumerate((mask & own, mask & ~own)):
+            scale = max(root_mean_square(taught[places]), both / 1000)
+            squares += [*((said - taught)[places] / scale).ravel() ** 2]
+            log = (np.log(scale) - whole["log_mean"][kind]) / whole["log_deviation"][kind]
+            logs.append((float(printed.log_scale[item, kind].detach()) - log) ** 2)
+        off = (k[item].numpy() - whole["constant_mean"]) / whole["constant_deviation"]
+        constants += [*(printed.constants[item].detach().numpy() - off)[classes] ** 2]
     return float(np.mean(squares) + 0.1 * np.mean(logs) + 0.1 * np.mean(constants))
 
 
@@ -272,25 +247,6 @@ def test_an_honest_run(run: Audit) -> None:
     assert {one.status for one in found.values()} == {"PASS"}, found
     assert str(place(run)) in found["explainers"].text
     assert "4 items" in found["explained again"].text
-
-
-@pytest.mark.exhaustive
-def test_an_honest_mixed_run(tmp_path: Path) -> None:
-    found = audited(tmp_path, explain=mixed(explainer_for(tmp_path))).checks()
-    assert {one.status for one in found.values()} == {"PASS"}, found
-
-
-@pytest.mark.exhaustive
-def test_one_byte_of_its_weights_or_of_what_it_says(run: Audit) -> None:
-    path = place(run)
-    data = path.read_bytes()
-    for changed in (flipped(data), data.replace(b"forwards", b"forwerds"), data[:-8], b"{}"):
-        with tampered(path, changed):
-            found = run.checks()
-        assert failed(found) == ["explainers", "explained again"]
-        assert f"{path} has changed" in found["explainers"].text
-        assert str(path) in found["explained again"].text
-    assert not failed(run.checks())
 
 
 def test_an_exchanged_and_a_missing_file(run: Audit) -> None:

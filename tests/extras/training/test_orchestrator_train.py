@@ -115,22 +115,13 @@ def test_presets_are_whole_and_the_users_keys_win(spec: Path, tmp_path: Path, pr
     found = load_training(write(tmp_path, preset=preset, explainer="none"))
     assert found.explainer.mode == "none"
     assert found.optimisation.epochs == 2  # the user's
-    of_preset = PRESETS[preset]["optimisation"]
-    assert found.optimisation.head_learning_rate == of_preset.get("head_learning_rate")
-    assert found.optimisation.weight_decay == of_preset["weight_decay"]
-    assert found.stages is not None
-    assert found.stages.layers_per_interval == 3
-    plain = {"model": "m", "data": "d.csv"}
-    alone = TrainingSpec.model_validate(with_preset(plain, PRESETS[preset]))
+    assert found.optimisation.weight_decay == PRESETS[preset]["optimisation"]["weight_decay"]
+    assert found.stages is not None and found.stages.layers_per_interval == 3
+    alone = TrainingSpec.model_validate(
+        with_preset({"model": "m", "data": "d.csv"}, PRESETS[preset])
+    )
     assert alone.explainer.mode in preset.split("-")
-    if preset.startswith("separate"):
-        assert alone.stages is None
-        return
-    assert alone.stages is not None
-    layers = 12
-    stages = 1 + -(-layers // alone.stages.layers_per_interval)
-    needed = alone.stages.head_epochs + (stages - 2) * alone.stages.interval_epochs
-    assert needed < alone.optimisation.epochs  # the layers of a model of 12 are all unfrozen
+    assert (alone.stages is None) == preset.startswith("separate")
 
 
 def test_a_specification_becomes_a_plan(spec: Path, tmp_path: Path) -> None:
@@ -146,7 +137,6 @@ def test_a_specification_becomes_a_plan(spec: Path, tmp_path: Path) -> None:
     assert plan.stages is None
     assert plan.labels == {"0": "bad"}
     assert plan.share == 0.0
-    assert plan.validation is not None
     assert plan.validation.rows == 48
     assert plan.optimisation.learning_rate == 5e-3
     plan = plan_training(load_training(write(tmp_path)), settings)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -67,36 +68,27 @@ def run(plan: TrainingPlan, folder: Path, objective: Scripted, **fields) -> Hist
     return fit(objective, wanted, folder, examples=examples, observer=FitObserver())
 
 
-def test_early_stopping_keeps_the_best_weights(plan: TrainingPlan, tmp_path: Path) -> None:
-    objective = Scripted([0.5, 0.7, 0.7, 0.6, 0.9, 0.9])
-    result = run(plan, tmp_path / "fit", objective, patience=2)
-    assert (result.epochs, result.best_epoch, result.stopped_early) == (4, 2, True)
-    assert result.metrics == {"score": 0.7}
-    assert len(objective.weights) == 4
-    assert torch.equal(objective.module.weight, objective.weights[1])
-
-
-def test_lower_may_be_better(plan: TrainingPlan, tmp_path: Path) -> None:
-    objective = Scripted([0.5, 0.3, 0.4, 0.2, 0.6, 0.1], higher=False)
-    result = run(plan, tmp_path / "fit", objective, patience=2)
-    assert (result.epochs, result.best_epoch, result.stopped_early) == (6, 6, False)
-
-
-def test_patience_counts_when_nothing_is_frozen_any_more(
-    plan: TrainingPlan, tmp_path: Path
+@pytest.mark.parametrize(
+    ("scores", "of", "options", "epochs", "kept"),
+    [
+        ([0.5, 0.7, 0.7, 0.6, 0.9, 0.9], {}, {"patience": 2}, 4, 2),
+        ([0.5, 0.3, 0.4, 0.2, 0.6, 0.1], {"higher": False}, {"patience": 2}, 6, 6),
+        # in epoch 4 all is trained for the first time
+        ([0.9, *[0.1] * 5], {"starts": 18}, {"patience": 2, "patience_from": "start"}, 3, 1),
+        ([0.9, *[0.1] * 5], {"starts": 18}, {"patience": 2, "patience_from": "unfrozen"}, 6, 1),
+        ([0.9, 0.8, 0.7, 0.6, 0.5, 0.4], {}, {"keep": "last"}, 6, 6),
+    ],
+)
+def test_when_a_fit_ends_and_which_weights_it_keeps(
+    plan: TrainingPlan, tmp_path: Path, scores: Any, of: Any, options: Any, epochs: int, kept: int
 ) -> None:
-    objective = Scripted([0.9, 0.1, 0.1, 0.1, 0.1, 0.1], starts=18)
-    result = run(plan, tmp_path / "fit", objective, patience=2)
-    # epochs 4, 5 and 6 are the first in which all is trained
-    assert (result.epochs, result.best_epoch) == (6, 1)
-    assert torch.equal(objective.module.weight, objective.weights[0])
-
-
-def test_the_last_weights_may_be_kept(plan: TrainingPlan, tmp_path: Path) -> None:
-    objective = Scripted([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
-    result = run(plan, tmp_path / "fit", objective, keep="last")
-    assert (result.metrics, result.best_epoch) == ({"score": 0.4}, 1)
-    assert torch.equal(objective.module.weight, objective.weights[-1])
+    objective = Scripted(scores, **of)
+    result = run(plan, tmp_path / "fit", objective, **options)
+    assert (result.epochs, len(objective.weights)) == (epochs, epochs)
+    assert result.stopped_early == (epochs < 6) or options.get("patience_from") == "unfrozen"
+    assert result.best_epoch == (1 if "keep" in options else kept)
+    assert result.metrics == {"score": scores[kept - 1]}
+    assert torch.equal(objective.module.weight, objective.weights[kept - 1])
 
 
 def test_an_end_by_patience_survives_a_kill_before_the_result(
@@ -110,12 +102,6 @@ def test_an_end_by_patience_survives_a_kill_before_the_result(
     objective = Scripted(scores)
     result = run(plan, tmp_path / "fit", objective, patience=2)
     assert (result.epochs, result.best_epoch, objective.weights) == (3, 1, [])
-
-
-def test_parts_of_a_loss_are_in_the_history(plan: TrainingPlan, tmp_path: Path) -> None:
-    result = run(plan, tmp_path / "fit", Scripted([0.0] * 6))
-    assert len(result.training) == 36
-    assert result.training[0] == {"step": 1, "loss": 6.0, "weight": 4.0}
 
 
 def test_the_clip_bounds_a_step(plan: TrainingPlan, tmp_path: Path) -> None:

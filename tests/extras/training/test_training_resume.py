@@ -119,12 +119,6 @@ def test_other_settings_do_not_go_on_with_a_checkpoint(tmp_path: Path) -> None:
         train(replace(plan, fit=plan.fit.model_copy(update={"seed": 4})))
 
 
-def test_when_checkpoints_are_written_may_change(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path)
-    stopped(plan, 4)
-    train(replace(plan, fit=plan.fit.model_copy(update={"checkpoint_steps": 7})))
-
-
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     plan = text_plan(tmp_path)
     stopped(plan, 4)
@@ -145,17 +139,3 @@ def test_only_safetensors_hold_weights(tmp_path: Path) -> None:
     kinds = {path.suffix for path in plan.output.rglob("*") if path.is_file()}
     assert kinds == {".safetensors", ".json", ".csv", ".svg", ".png"}
     assert load_model(plan.output / "model").classes == ("bad", "so-so", "good")
-
-
-def test_the_callers_random_state_is_left_alone(tmp_path: Path) -> None:
-    plan = text_plan(tmp_path)
-    torch.manual_seed(5)
-    before = torch.get_rng_state()
-    stopped(plan, 2)
-    assert torch.equal(before, torch.get_rng_state())
-    torch.manual_seed(99)
-    torch.rand(3)
-    train(plan)
-    whole = replace(plan, output=tmp_path / "whole")
-    train(whole)
-    assert same(weights(plan), weights(whole))
