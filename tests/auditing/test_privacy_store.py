@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import command_line_here
 import pytest
 from attribution_rows import rows_of_run, write_rows
+from chaos_groups import Group, environment, wait_for
 from gallery import Audit, run_audit
 from secret_texts import KEY, REDACT, SECRET, SECRETS, secret_audit, stored_strings, unpacked
 from sqlalchemy import text as sql
@@ -379,3 +381,29 @@ def test_entities_that_the_data_mark_are_stored_as_hashes(tmp_path: Path) -> Non
     assert found(stored_strings(audit.url)) == set()
     assert not any(b"a letter" in cell for cell in stored_strings(audit.url))
     assert failed(audit.checks()) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.postgres
+@pytest.mark.redis
+def test_a_worker_logs_no_text_of_an_item_that_fails(
+    tmp_path: Path, postgres_url: str, redis_url: str, queue_name: str
+) -> None:
+    spec = secret_audit(tmp_path, store_text="hashed")
+    env = environment(
+        tmp_path,
+        TRANSEXPLAIN_DATABASE_URL=postgres_url,
+        TRANSEXPLAIN_BROKER_URL=redis_url,
+        TRANSEXPLAIN_QUEUE=queue_name,
+    )
+    with open_database(postgres_url, upgrade=True) as db:
+        group = Group("a", env, tmp_path)
+        try:
+            command_line_here.run_here(env, tmp_path, "submit", str(spec))
+            wait_for(lambda: runs.get(db, "latest").state != "running", "the run ends", 180)
+            assert list(readers.iter_items(db, runs.get(db, "latest").id, only_failed=True))
+        finally:
+            group.end()
+    text = group.log.read_text(encoding="utf-8").lower()
+    assert "shard ended: done" in text, "it logs at INFO"
+    assert found([text.encode()]) == set()

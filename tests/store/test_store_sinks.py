@@ -282,10 +282,9 @@ def test_files_that_are_said_to_be_lost_are_written_again(db, tmp_path, keep: Ke
     assert runs.get(db, run_id).state == "done"
     assert sink_files.faults(db, run_id) == {} and damaged(db, run_id) == []
     assert len(list(readers.iter_attributions(db, run_id))) == 18
-    if keep == "sink":
-        for file in (tmp_path / f"lake-{run_id}").glob("*.parquet"):
-            file.unlink()
-        assert sorted(sink_files.faults(db, run_id)) == [0, 1, 2], "the manifest is at the place"
+    for file in (tmp_path / f"lake-{run_id}").glob("*.parquet"):
+        file.unlink()
+    assert sorted(sink_files.faults(db, run_id)) == [0, 1, 2], "the manifest is at the place"
 
 
 def old(db: Database, run_id: str) -> None:

@@ -41,7 +41,8 @@ def redrive(db: Database, run_id: str, *, files_lost: bool = False) -> int:
     """Queue the dead and the cancelled shards again, attempts forgotten; returns how many.
 
     So are those that are not as they were saved. The run is reopened. A cancelled run stays
-    cancelled: 0. Files of a sink whose results are in the database, too, are written again.
+    cancelled: 0. Files of a sink whose results are in the database, too, are written again, and so
+    is its manifest.
 
     Raises ConfigurationError for an unknown run; ObjectStoreError, with nothing changed, where the
     run's sink is away or none of its files is there, unless `files_lost` says that they are lost.
@@ -105,8 +106,7 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool], files_lost: bo
                 update(run).where(run.c.id == run_id).values(state="running", finished=None)
             )
             forget(connection, run_id)  # what was said of it before
-    if count:
-        sink_files.reopen(db, run_id)
+    (sink_files.reopen if count else sink_files.close)(db, run_id)  # its files were written again
     return count
 
 
