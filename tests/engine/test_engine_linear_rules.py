@@ -210,7 +210,6 @@ def test_the_singular_case_of_transexplains_gamma() -> None:
         passes = propagated(lambda x: F.linear(x, WEIGHT), X, replace(PLAIN, linear=rule))
         relevance = passes.relevance(torch.ones(1, 1))
         amplification = passes.book.amplification
-        assert amplification is not None
         assert amplification[0] == pytest.approx(0.25 / floor, rel=1e-9)
         assert float(relevance.abs().max()) == pytest.approx(1.25 * 0.25 / floor, rel=1e-9)
 

@@ -147,7 +147,6 @@ def test_zeros_that_the_inputs_made_are_no_reason() -> None:
 def test_the_values_gradient_takes_the_kernels_place(name: str) -> None:
     plain, inputs = traced_of(name)
     alone = with_value_gradients(plain, FLOATS)
-    assert alone is not None
     targets = [node.target for node in alone.second.graph.nodes]  # type: ignore[attr-defined]
     assert not needed_work._KERNELS & set(targets)
     assert torch.ops.transexplain.value_gradient.default in targets

@@ -317,7 +317,6 @@ def test_the_first_ends_a_verb_with_a_line(tmp_path: Path) -> None:
 def test_the_second_ends_at_once_wherever_it_comes(tmp_path: Path, body: str) -> None:
     with started(tmp_path, body) as process:
         interrupt(process)
-        assert process.stderr is not None
         between = process.stderr.readline()
         if between == "interrupted\n":
             between = process.stderr.readline()
@@ -339,7 +338,6 @@ def test_the_second_ends_children_too(tmp_path: Path) -> None:
     """
     with started(tmp_path, body, ready=2) as process:
         os.kill(process.pid, signal.SIGINT)  # not the group: the children hear nothing of it
-        assert process.stderr is not None
         pids = [int(word) for word in process.stderr.readline().split()]
         os.kill(process.pid, signal.SIGINT)
         assert ended(process) == (130, "interrupted again: ended at once\n")

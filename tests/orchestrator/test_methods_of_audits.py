@@ -69,7 +69,6 @@ def test_an_exact_sample_uses_the_teacher_by_default(tmp_path: Path) -> None:
     assert plan.exact == ExactPlan(method=teacher, share=0.5)
     more = mixed(explainer, exact_params={"epsilon": 0.2})
     exact = prepare(tmp_path, explain=more).plan.exact
-    assert exact is not None
     assert exact.method == MethodSpec(name="lrp", params={"epsilon": 0.2, "gamma": 0.0})
     other = prepare(tmp_path, explain=mixed(explainer, exact="gradient-x-input")).plan.exact
     assert other is not None and other.method == MethodSpec(name="gradient-x-input")
@@ -181,7 +180,6 @@ def test_random_relevance_is_drawn_often_unless_the_row_says_otherwise(
     plan = prepare(
         tmp_path, "evaluation", evaluation=keys, targets="predicted", items=3
     ).plan.evaluation
-    assert plan is not None
     found = {one.label: one.draws for one in plan.methods}
     assert found == {"lrp": 1, **draws}
 

@@ -43,7 +43,6 @@ def test_short_forms(tmp_path: Path) -> None:
     assert spec.data.text == "body"
     assert spec.method.name == "lrp"
     assert spec.targets == ("predicted", {"contrast": ["not-hate", "hate"]})
-    assert spec.groups is not None
     assert spec.groups.lexicon == "names.yaml"
     assert spec.groups.practical.logit == 0.1
     assert spec.groups.practical.impact_ratio == 0.8
@@ -113,7 +112,6 @@ def test_a_cheap_method_with_an_exact_sample() -> None:
     document = {"model": "m", "data": "d.csv"}
     explain = {"method": "gradient-x-input", "exact_sample": 0.05}
     spec = AuditSpec.model_validate({**document, "explain": explain})
-    assert spec.explain is not None
     assert (spec.explain.exact, spec.explain.seed) == (None, 0)
     assert spec.explained_by.name == "gradient-x-input"
     assert AuditSpec.model_validate(document).explained_by.name == "lrp"
@@ -185,7 +183,6 @@ def test_files_among_the_parameters_of_methods(tmp_path: Path) -> None:
 def test_lexicons_pairs_and_a_second_lexicon(tmp_path: Path) -> None:
     groups = {"lexicon": ["a.yaml", "builtin:gender"], "second": "b.csv", "pairs": "p.json"}
     found = spec_of(groups=groups).absolute().groups
-    assert found is not None
     assert found.lexicon == (str(tmp_path / "a.yaml"), "builtin:gender")
     assert (found.second, found.pairs) == (str(tmp_path / "b.csv"), str(tmp_path / "p.json"))
     listed = spec_of(groups={"lexicon": "builtin:gender", "pairs": [["he", "she"]]})

@@ -50,7 +50,6 @@ def test_sqlite_is_read_and_nothing_else(db: Database, run_id: str, tmp_path: Pa
 
 def test_sqlite_by_an_address_of_its_own_and_an_odd_name(tmp_path: Path, db: Database) -> None:
     odd = tmp_path / "a %41 b.db"
-    assert db.path is not None
     odd.write_bytes(db.path.read_bytes())
     for url in (f"sqlite:///file:{db.path}?uri=true", f"sqlite:///{quote(str(odd))}"):
         with Database(url, read_only=True) as store:

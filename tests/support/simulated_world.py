@@ -386,7 +386,6 @@ class Thread:
 
     def join(self) -> None:
         task = self._task
-        assert task is not None
         self._world.wait(lambda: task.over)
 
 
