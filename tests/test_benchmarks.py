@@ -26,7 +26,7 @@ HOST = "--lexicon FOLDER/groups.json --images FOLDER/none --databases sqlite --r
 #: command, what it prints or writes, servers or data that it needs
 COMMANDS = (
     ("house", "lines", ()),
-    ("engine --quick --threads 1 --rounds 2 --json JSON", "lrp", ()),
+    ("engine --quick --models bert-base --threads 1 --rounds 2 --json JSON", "lrp", ()),
     ("methods --quick --rounds 1 --methods lrp decoded-gradcam", "lrp", ()),
     ("gpu --quick --minutes 20 --device cpu --json JSON --markdown FOLDER/x.md", "lrp", ()),
     (f"half_precision {DATA} --positions 16 --items 6 --dtypes bfloat16 --json JSON", "lrp", ()),
