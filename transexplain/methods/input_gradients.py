@@ -369,6 +369,8 @@ def explain_deeplift_shap(  # noqa: PLR0913 - each parameter of a method is a ke
 
     Every operator gives its difference to its inputs (`engine.rescale_rules`), so all positions,
     special ones too, sum to f(x) minus the mean of f over the references, whatever the operators.
+    At a reference of zeros each RMS norm multiplies by 1 / sqrt(eps): in models of several such
+    layers rounding takes the sum, in float64 too, and a note says so.
 
     Args:
         references: how many are averaged; 1 is plain DeepLIFT.
