@@ -69,12 +69,15 @@ def render(summary: Summary) -> str:
 
 
 def _lines(rows: Iterable[Sequence[str]], record: ImpactByCategory | None) -> Iterator[str]:
+    """The rows in Markdown; a section without any says that nothing was measured."""
     before = "title"
     for kind, text in rows:
         if kind == "tables" and record is not None:
             yield from impact_tables(record, 3)
-        elif text:
+        else:
             if before == "section":
                 yield ""
+                if kind == "section":
+                    yield "- Nothing was measured here."
             yield _BEGINNINGS[kind] + (markdown_text(text) if kind == "fact" else text)
             before = kind
