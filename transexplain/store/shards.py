@@ -106,7 +106,10 @@ def _again(db: Database, run_id: str, which: ColumnElement[bool], files_lost: bo
                 update(run).where(run.c.id == run_id).values(state="running", finished=None)
             )
             forget(connection, run_id)  # what was said of it before
-    (sink_files.reopen if count else sink_files.close)(db, run_id)  # its files were written again
+    if count:
+        sink_files.reopen(db, run_id)
+    else:  # a sink whose files were written again lacks its manifest
+        sink_files.close(db, run_id)
     return count
 
 
